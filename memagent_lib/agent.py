@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from memagent_lib import paths, provenance
-from memagent_lib.backends import Backend, Sampling, open_backend
+from memagent_lib.backends import Backend, Sampling, open_backend, require_backend
 from memagent_lib.bad_memory import OnBadMemory
 from memagent_lib.driver import Observer as Observer
 from memagent_lib.driver import TurnStore as TurnStore
@@ -122,6 +122,8 @@ def open_agent(
     backend: ``base_url``, ``api_key`` and ``api`` to ``openai``, ``threads`` to ``vllm`` and ``transformers``,
     ``drafts`` to ``transformers``, and ``window`` to any of them. ``None``, 0 and empty values mean the default.
     """
+    if isinstance(backend, str):
+        require_backend(backend)  # before a tokenizer is downloaded
     remote = backend == "openai"
     # A server has its own names for models, even some that end in .gguf.
     path = paths.model_path(str(model)) if remote else find_model(str(model))
@@ -141,6 +143,8 @@ def open_agent(
     if isinstance(backend, str):
         # False counts as set although it is empty: it switches an option off (drafts=False).
         set_options = {name: value for name, value in options.items() if value is False or value}
+        if backend == "openai":  # a server has its own threads, and notebooks set the parameter for every backend
+            set_options.pop("threads", None)
         if arguments and set_options.get("api") == "chat":  # the server renders its own chat template
             set_options["extra"] = {"chat_template_kwargs": arguments} | dict(set_options.get("extra", {}))
         with status_line(f"loading {Path(model).name} with {backend}"):

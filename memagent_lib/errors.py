@@ -18,6 +18,10 @@ class MissingFile(UserError, FileNotFoundError):
     """A file or folder is missing. The message names the command that creates it."""
 
 
+class MissingPackage(UserError, ImportError):
+    """A package is missing. The message names the command that installs it."""
+
+
 def nearest(name: object, known: Iterable[object]) -> str:
     """Return the end of a message about an unknown name, ``; did you mean 'NAME'?``, or "" if no known name is near."""
     near = get_close_matches(str(name), map(str, known), n=1)

@@ -11,14 +11,18 @@ import platform
 import subprocess
 from functools import lru_cache
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from memagent_lib.errors import MissingPackage
 from memagent_lib.models import source_hash
 from memagent_lib.paths import PACKAGE, absolute
 
 VIEW_ROOMS = ("cli", "inspector", "pages", "plots", "serve")
 """Rooms that display results and never change one; ``panel`` is not among them, because it starts training runs."""
+INSTALL = "make install"
+"""The command that installs the engines, in a clone of the repository."""
 _HASHED_WHOLE_BYTES = 64 << 20
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
 """Files with weights; transformers loads the first format that a folder has."""
@@ -101,3 +105,17 @@ def _git(*command: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
+
+
+def require_packages(what: str, *modules: str, otherwise: str = "") -> None:
+    """Raise :class:`MissingPackage` if ``what`` needs a module that is not installed.
+
+    ``otherwise`` ends the message with another way. Nothing is imported.
+    """
+    missing = [module for module in modules if find_spec(module) is None]
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        raise MissingPackage(
+            f"{what} needs {', '.join(missing)}, which {verb} not installed; "
+            f"run `{INSTALL}` in a clone of the repository, on Linux{otherwise}"
+        )

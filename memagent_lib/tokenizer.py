@@ -19,7 +19,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from memagent_lib.errors import MissingFile
+from memagent_lib.errors import MissingFile, MissingPackage
 from memagent_lib.thinking import Thoughts, special_marks
 
 LONG_CHARS = 500
@@ -133,8 +133,11 @@ class Tokenizer:
             files = folder or _downloaded(str(model))
             if (files / "tokenizer.json").is_file():
                 return cls(TokenizerFiles(files))
-            from transformers import AutoTokenizer
-
+            try:
+                from transformers import AutoTokenizer
+            except ImportError as missing:
+                needs = "its other files need transformers: run `make install` in a clone, or name another --tokenizer"
+                raise MissingPackage(f"{model} has no tokenizer.json; {needs}") from missing
             return cls(AutoTokenizer.from_pretrained(str(model)))
         except (OSError, ValueError) as failure:
             if folder:

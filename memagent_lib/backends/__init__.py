@@ -21,7 +21,7 @@ from memagent_lib.backends.interface import (
     require_room,
 )
 from memagent_lib.backends.model_shape import ModelShape, shape_of
-from memagent_lib.backends.opening import BACKENDS, open_backend
+from memagent_lib.backends.opening import BACKENDS, open_backend, require_backend
 from memagent_lib.backends.scripted import Scripted
 from memagent_lib.backends.vllm_loop import LoopEngine
 
@@ -38,6 +38,7 @@ __all__ = [
     "Scripted",
     "end_tokens",
     "open_backend",
+    "require_backend",
     "require_room",
     "shape_of",
 ]

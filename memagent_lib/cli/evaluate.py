@@ -154,8 +154,11 @@ def run(a: argparse.Namespace) -> int:
 
 def _checked_paths(a: argparse.Namespace) -> tuple[Path, list[Path]]:
     """Check the options; return the output folder and the data files as absolute paths."""
+    from memagent_lib.backends import require_backend
     from memagent_lib.data import require_parquet
     from memagent_lib.paths import absolute, require_apart
+
+    require_backend(a.backend)
 
     numbers = [text for text in a.data if text.isdigit() and not absolute(text).exists()]
     if numbers:

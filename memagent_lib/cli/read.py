@@ -46,10 +46,12 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def run(a: argparse.Namespace) -> int:
+    from memagent_lib.backends import require_backend
     from memagent_lib.documents import on_bad_memory_for, plain, read_files
     from memagent_lib.processes import terminable
     from memagent_lib.status_line import status_line
 
+    require_backend(a.backend)  # before the files are converted
     document = _document(a)
     for warning in document.warnings:
         print(f"warning: {warning}", file=sys.stderr)

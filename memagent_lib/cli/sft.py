@@ -40,7 +40,7 @@ def run(a: argparse.Namespace) -> int:
     from memagent_lib.models import find_model
     from memagent_lib.paths import absolute
     from memagent_lib.prompts import Template
-    from memagent_lib.provenance import model_hash
+    from memagent_lib.provenance import model_hash, require_packages
     from memagent_lib.sft import SftRecipe, fine_tune
     from memagent_lib.tracking import Experiment
 
@@ -49,6 +49,8 @@ def run(a: argparse.Namespace) -> int:
     out = absolute(a.out or f"runs/{Path(a.recipe).stem}")
     if (out / "checkpoints").exists() and not a.resume and not a.dry_run:
         raise ValueError(f"{out} has a run already; continue it with --resume, or choose another --out")
+    if not a.dry_run:
+        require_packages("fine-tuning", "torch", "transformers")
     encoder, data = _lessons(recipe)
     tokens = sum(len(row.prompt) + len(row.reply) for row in data)
     turns = recipe.sft.steps * recipe.sft.batch

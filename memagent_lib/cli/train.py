@@ -43,10 +43,11 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(a: argparse.Namespace) -> int:
     from memagent_lib import panel
-    from memagent_lib.rl import launch
+    from memagent_lib.rl import launch, require_training
     from memagent_lib.tracking import Experiment
 
     recipe = file_of("train", a.recipe)
+    require_training()  # before anything is printed or an MLflow store is made
     if a.dry_run:
         _print_loaded(recipe, a.settings)  # first, because loading the recipe runs its reader's file
     config = panel.load_recipe(recipe, a.settings)

@@ -71,6 +71,7 @@ from memagent_lib.rl.run import (
     dry_run,
     launch,
     random_policy,
+    require_training,
     resolved,
     signs,
 )
@@ -105,6 +106,7 @@ __all__ = [
     "loaded_by",
     "random_policy",
     "recipe_tables",
+    "require_training",
     "resolved",
     "save_rollout",
     "signs",

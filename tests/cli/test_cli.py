@@ -13,7 +13,7 @@ from pocket import pocket_task
 
 import memagent_lib
 from memagent_lib.cli import main, parser
-from memagent_lib.cli.doctor import ENGINES, examine, report
+from memagent_lib.cli.doctor import ENGINES, NEEDED_GB, examine, report
 from memagent_lib.data import load
 from memagent_lib.findings import Finding, Health
 
@@ -104,11 +104,16 @@ def installed_but(missing: Callable[[str], bool]) -> Callable[[str], str]:
 
 
 def test_the_doctor_names_the_command_that_fixes_what_is_missing(capsys, monkeypatch):
-    monkeypatch.setattr("memagent_lib.cli.doctor.version", installed_but(lambda name: True))
+    monkeypatch.setattr("memagent_lib.cli.doctor.version", installed_but(lambda name: name != "torch"))
     missing = [f for f in examine() if f.state is Health.MISSING]
-    assert {f.what for f in missing} >= {"torch", "verl", "papermill"} and {f.fix for f in missing} == {"make install"}
+    assert {f.what for f in missing} >= {"vllm", "verl", "papermill"} and {f.fix for f in missing} == {"make install"}
     assert report([Finding("x", "not installed", Health.MISSING, "make install")]) == 1
     assert "make install" in capsys.readouterr().out
+
+
+def test_the_doctor_and_the_readme_name_the_same_memory():
+    (stated,) = re.findall(r"(\d+) GB of free memory", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert NEEDED_GB["memory"] == int(stated)
 
 
 def test_data_lists_every_task_and_makes_one(capsys, tmp_path, tokenizer):

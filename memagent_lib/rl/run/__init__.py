@@ -3,6 +3,7 @@
 ``supervisor`` and ``training_process`` are programs; nothing imports them. The algorithm is not in this room.
 """
 
+from memagent_lib.rl.run.checks import require_training
 from memagent_lib.rl.run.health import Sign, signs
 from memagent_lib.rl.run.launcher import launch, resolved
 from memagent_lib.rl.run.self_check import check_training, random_policy
@@ -20,6 +21,7 @@ __all__ = [
     "dry_run",
     "launch",
     "random_policy",
+    "require_training",
     "resolved",
     "signs",
 ]

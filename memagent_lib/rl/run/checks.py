@@ -10,7 +10,7 @@ from pathlib import Path
 
 from memagent_lib.paths import bytes_of
 from memagent_lib.prompts import Encoder
-from memagent_lib.provenance import model_hash
+from memagent_lib.provenance import model_hash, require_packages
 from memagent_lib.rl.config import ModelConfig, Recipe, flatten
 from memagent_lib.rl.run.data_check import checked_data
 from memagent_lib.rl.run.export import shapes_of
@@ -55,6 +55,11 @@ FIXED_IN_VERL = (
     WORKERS,
 )
 VALIDATION = "data.val_"
+
+
+def require_training() -> None:
+    """Raise :class:`MissingPackage` unless everything that plans and trains is installed."""
+    require_packages("training", "verl", "vllm", "torch", "ray", "transformers")
 
 
 def checked(recipe: Recipe, folder: RunFolder, resume: bool) -> Recipe:

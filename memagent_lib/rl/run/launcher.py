@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import os
 import subprocess
 import sys
@@ -15,8 +14,8 @@ from memagent_lib.paths import write_atomically
 from memagent_lib.plugins import absolute_plugin, is_plugin
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.cpu import require_memory
-from memagent_lib.rl.run.checks import active, checked
-from memagent_lib.rl.run.training_run import POLL_S, RunError, TrainingRun
+from memagent_lib.rl.run.checks import active, checked, require_training
+from memagent_lib.rl.run.training_run import POLL_S, TrainingRun
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
 from memagent_lib.rl.verl.checkpoints import remove_unfinished
 from memagent_lib.rl.verl.verl_settings import encoder_of, leave_out_slow_imports
@@ -32,6 +31,7 @@ def launch(recipe: Recipe, run_folder: str | Path, resume: bool = False, stop_at
     unchanged. With ``stop_at_exit`` the run is stopped when this process ends. Raises :class:`SettingsError`,
     :class:`BudgetError` or :class:`RunError` before any process is started or stopped.
     """
+    require_training()
     folder = RunFolder(Path(run_folder).absolute())
     recipe = resolved(recipe, folder)
     device = chosen_device(recipe.model.device)
@@ -78,8 +78,6 @@ def chosen_device(device: str) -> str:
     """Return the device to train on. ``auto`` is ``cuda`` if torch was built for CUDA and finds a GPU, else ``cpu``."""
     if device != "auto":
         return device
-    if importlib.util.find_spec("torch") is None:
-        raise RunError("training needs torch, verl and vLLM; install them with: make install")
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"

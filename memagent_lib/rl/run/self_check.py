@@ -19,6 +19,7 @@ from memagent_lib.findings import Finding, Health
 from memagent_lib.paths import bytes_of
 from memagent_lib.prompts import Budget
 from memagent_lib.rl.config import Recipe
+from memagent_lib.rl.run.checks import require_training
 from memagent_lib.rl.run.export import weights_of, whole_weights
 from memagent_lib.rl.run.launcher import chosen_device, launch
 from memagent_lib.rl.run.training_run import TrainingRun
@@ -42,6 +43,7 @@ def check_training(
     The policy is ``model``; if ``model`` is empty, it is a small random one with the tokenizer of ``tokenizer``.
     ``report`` receives one line that describes the run. Raises any error that starting or waiting for a run raises.
     """
+    require_training()
     device = chosen_device("auto")
     settings = AgentSettings.load(model or tokenizer)
     if settings == AgentSettings():  # of no trained agent: the published sizes would take too long

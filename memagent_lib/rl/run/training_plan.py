@@ -25,6 +25,7 @@ from memagent_lib.readers import reader_named
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.cpu import CHECKPOINTING, MICRO_BATCH, CpuFit, machine_bytes, memory_of
 from memagent_lib.rl.curriculum import numbered, shares_of
+from memagent_lib.rl.run.checks import require_training, window_checked
 from memagent_lib.rl.run.data_check import bad_examples, guessable, require_enough, unusable
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.text import Chunk
@@ -391,10 +392,10 @@ def dry_run(recipe: Recipe, run_folder: str | Path) -> TrainingPlan:
     This works on any machine and starts no process; the device ``auto`` is planned as CUDA. Call
     :meth:`TrainingPlan.check` to learn whether the run fits.
     """
+    require_training()
     from verl.utils.config import validate_config
 
     from memagent_lib.rl.cpu import answer_for_vllm
-    from memagent_lib.rl.run.checks import window_checked
     from memagent_lib.rl.run.launcher import resolved
     from memagent_lib.rl.verl.verl_settings import compose, verl_settings
 

@@ -1,0 +1,179 @@
+"""A plain installation has no engine: what a server can do is done in full, and all else is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pandas as pd
+import papermill
+import pytest
+from hostile import serving
+
+from memagent_lib.data import make, save
+from memagent_lib.tracking import Experiment, load_runs
+
+ROOT = Path(__file__).parents[2]
+HIDING = ROOT / "tests" / "support" / "without_engines"
+PLAIN = os.environ | {"PYTHONPATH": f"{HIDING}{os.pathsep}{ROOT}"}
+MEMAGENT = [sys.executable, "-m", "memagent_lib.cli"]
+SIZES = {"window": 4096, "chunk-tokens": 200, "memory-tokens": 60, "answer-tokens": 16}
+
+
+def right(body: dict) -> dict:
+    """The response of a server whose model finds every needle."""
+    message = {"role": "assistant", "content": needle_in(body["messages"][0]["content"])}
+    return {"choices": [{"message": message, "finish_reason": "stop"}], "usage": {}}
+
+
+def needle_in(prompt: str) -> str:
+    key = re.search(r"code of the (\w+ \w+)\?", prompt).group(1)
+    found = re.search(rf"The code of the {key} is (\d+)\.", prompt)
+    if not found:
+        return "nothing yet"
+    if "Write the answer" in prompt:
+        return f"\\boxed{{{found.group(1)}}}"
+    return found.group(0)
+
+
+def options(url: str, tokenizer_folder: str) -> list[str]:
+    command = ["--model", "small", "--backend", "openai", "--api", "chat", "--base-url", url, "--template", "short"]
+    sizes = [word for name, size in SIZES.items() for word in (f"--{name}", str(size))]
+    return [*command, "--tokenizer", tokenizer_folder, *sizes]
+
+
+def memagent(folder: Path, *words: str) -> subprocess.CompletedProcess:
+    return subprocess.run([*MEMAGENT, *words], cwd=folder, env=PLAIN, capture_output=True, text=True)
+
+
+@pytest.fixture
+def needles(tokenizer, tmp_path) -> Path:
+    examples = make("needle", 4, 3, tokenizer, chunks=2, chunk_tokens=200)
+    return save(examples, tmp_path / "data" / "test_2.parquet")
+
+
+def test_evaluate_ends_with_rows_page_and_run(needles, tokenizer_folder, workspace, tmp_path):
+    with serving() as server:
+        server.reply = right
+        command = ["evaluate", str(needles), "--out", "out", "--tracking", str(workspace)]
+        done = memagent(tmp_path, *command, *options(server.url, tokenizer_folder))
+    assert done.returncode == 0, done.stderr
+    rows = pd.read_parquet(tmp_path / "out" / "small.parquet")
+    assert list(rows["score"]) == [1.0] * 4 and rows["flops"].isna().all()
+    assert (tmp_path / "out" / "inspector.html").is_file()
+    assert list(load_runs(Experiment.open(workspace))["metrics.score"]) == [1.0]
+
+
+def test_read_answers_and_writes_a_page(tokenizer_folder, tmp_path):
+    (tmp_path / "a.txt").write_text("The code of the bold owl is 4711.")
+    question = ["--question", "What is the code of the bold owl?"]
+    with serving() as server:
+        server.reply = right
+        done = memagent(
+            tmp_path, "read", "a.txt", *question, "--html", "a.html", *options(server.url, tokenizer_folder)
+        )
+    assert (done.returncode, done.stdout) == (0, "4711\n"), done.stderr
+    assert (tmp_path / "a.html").is_file()
+
+
+def test_serve_answers_a_request(tokenizer_folder, tmp_path):
+    message = {"role": "user", "content": "What is the code of the bold owl?"}
+    body = {"model": "small", "messages": [message], "document": "The code of the bold owl is 4711."}
+    with serving() as server:
+        server.reply = right
+        command = [*MEMAGENT, "serve", "--port", "0", *options(server.url, tokenizer_folder)]
+        with subprocess.Popen(command, cwd=tmp_path, env=PLAIN, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                url = process.stdout.readline().split()[0]
+                head = {"Content-Type": "application/json"}
+                request = urllib.request.Request(f"{url}/chat/completions", json.dumps(body).encode(), head)
+                with urllib.request.urlopen(request) as response:
+                    reply = json.load(response)
+            finally:
+                process.terminate()
+    assert "4711" in reply["choices"][0]["message"]["content"]
+
+
+@pytest.mark.slow
+def test_the_notebook_03_ends_with_rows_and_run(needles, tokenizer, tokenizer_folder, workspace, tmp_path, monkeypatch):
+    for name, value in PLAIN.items():
+        monkeypatch.setenv(name, value)  # the kernel's
+    sizes = {name.replace("-", "_"): size for name, size in SIZES.items() if name != "window"}
+
+    def of_ids(body: dict) -> dict:
+        text = needle_in(tokenizer.backend.decode(body["prompt"], skip_special_tokens=False))
+        return {"choices": [{"text": text, "finish_reason": "stop"}], "usage": {"completion_tokens": 5}}
+
+    with serving() as server:
+        server.reply = of_ids
+        used = {"model": "small", "policy": "small", "tokenizer": tokenizer_folder, "backend": "openai"}
+        used |= {"base_url": server.url, "template": "short", "readers": ["overwrite"], "chunks": [2], "n": [4]}
+        files = {"data": str(needles.parent), "results": str(tmp_path / "out"), "tracking": str(workspace)}
+        executed = tmp_path / "03.ipynb"
+        papermill.execute_notebook(
+            ROOT / "notebooks" / "03_evaluate.ipynb", executed, used | sizes | files, progress_bar=False
+        )
+    assert list(pd.read_parquet(tmp_path / "out" / "small.parquet")["score"]) == [1.0] * 4
+    assert list(load_runs(Experiment.open(workspace))["metrics.score"]) == [1.0]
+
+
+NEEDS = {
+    "evaluate DATA --out out --model small": "the vllm backend needs vllm, torch, transformers",
+    "evaluate DATA --out out --model small --backend transformers": "the transformers backend needs torch,",
+    "evaluate DATA --out out --model small SERVER --judge small --judge-backend vllm": "the vllm backend needs vllm",
+    "read NOTHING.pdf --question q --model small": "the vllm backend needs vllm, torch, transformers",
+    "serve --model small --port 0": "the vllm backend needs vllm, torch, transformers",
+    "train RECIPE": "training needs verl, vllm, torch, ray, transformers",
+    "train RECIPE --dry-run": "training needs verl, vllm, torch, ray, transformers",
+    "doctor --train": "training needs verl, vllm, torch, ray, transformers",
+}
+
+
+RUN_EACH = """
+import io, json, sys
+from contextlib import redirect_stderr, redirect_stdout
+from memagent_lib.cli import main
+results = []
+for command in json.loads(sys.argv[1]):
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        status = main(command)
+    results.append([status, out.getvalue(), err.getvalue()])
+print(json.dumps(results))
+"""
+
+
+def test_what_needs_an_engine_is_refused_in_one_line(needles, tokenizer_folder, tmp_path):
+    recipe = ROOT / "experiments" / "recipes" / "7b_8gpu.toml"
+    words = {"DATA": [str(needles)], "RECIPE": [str(recipe)]}
+    words["SERVER"] = ["--backend", "openai", "--base-url", "http://127.0.0.1:9/v1", "--tokenizer", tokenizer_folder]
+    commands = [[word for name in line.split() for word in words.get(name, [name])] for line in NEEDS]
+    call = [sys.executable, "-c", RUN_EACH, json.dumps(commands)]
+    done = subprocess.run(call, cwd=tmp_path, env=PLAIN, capture_output=True, text=True, check=True)
+    for (line, needs), (status, out, err) in zip(NEEDS.items(), json.loads(done.stdout), strict=True):
+        assert (status, out) == (2, ""), line
+        assert err.startswith(f"memagent {line.split()[0]}: {needs}"), line
+        assert "not installed; run `make install` in a clone" in err and err.count("\n") == 1, line
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_the_doctor_passes_a_plain_installation(tmp_path):
+    done = memagent(tmp_path, "doctor")
+    assert done.returncode == 0, done.stdout
+    assert "none (a plain installation)" in done.stdout and "missing" not in done.stdout
+
+
+def test_the_demo_is_refused_before_its_first_notebook(tmp_path):
+    shutil.copytree(ROOT / "experiments", tmp_path / "experiments", ignore=shutil.ignore_patterns("studies", "pocket"))
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "notebooks").mkdir()
+    done = memagent(tmp_path, "demo")
+    assert done.returncode == 2
+    assert done.stderr.startswith("memagent demo: training needs verl") and done.stderr.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
