@@ -8,9 +8,9 @@ be refused is refused from the file's header, before a weight is read.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections import Counter
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from memagent_lib.paths import write_atomically
 
 FLOAT32_BELOW = 1_000_000_000
 """Up to this number of parameters a folder has float32 weights, the exact values of the file; above, bfloat16."""
+LLAMA3_TRAINED_WINDOW = 8192
 PROCESS_BYTES = 600_000_000  # of torch and transformers themselves
 _SPLIT = "split.count"
 
@@ -47,7 +48,7 @@ def converted(file: Path) -> Path:
 def _convert(file: Path, sha256: str, part: Path, folder: Path) -> None:
     reader = _header(file)
     architecture = _require_convertible(reader, file)
-    parameters = sum(prod(map(int, tensor.shape)) for tensor in reader.tensors)
+    parameters = sum(math.prod(map(int, tensor.shape)) for tensor in reader.tensors)
     small = parameters < FLOAT32_BELOW
     weights_bytes = parameters * (4 if small else 2)
     require_disk(weights_bytes + 20_000_000, file.name)
@@ -59,6 +60,10 @@ def _convert(file: Path, sha256: str, part: Path, folder: Path) -> None:
         flush=True,
     )
     _write_weights(file, part, "float32" if small else "bfloat16")
+    scaling = _llama3_scaling(reader)
+    if scaling:
+        config = json.loads((part / "config.json").read_text(encoding="utf-8"))
+        write_atomically(part / "config.json", json.dumps(config | {"rope_parameters": scaling}, indent=2) + "\n")
     quantization = Counter(tensor.tensor_type.name for tensor in reader.tensors).most_common(1)[0][0]
     source = {
         "file": file.name,
@@ -104,12 +109,50 @@ def _require_convertible(reader: Any, file: Path) -> str:
         raise ModelError(f"{file.name} is one of {parts.contents()} parts; join them with llama-gguf-split --merge")
     scaling = reader.get_field(f"{architecture}.rope.scaling.type")
     scaled = scaling is not None and scaling.contents() not in ("", "none")
-    if architecture != "gpt-oss" and (scaled or any(tensor.name == "rope_freqs.weight" for tensor in reader.tensors)):
+    by_length = any(tensor.name.startswith("rope_factors_") for tensor in reader.tensors)  # Phi 3's, short and long
+    unknown = _position_factors(reader) is not None and _llama3_scaling(reader) is None
+    if architecture != "gpt-oss" and (scaled or by_length or unknown):
         raise ModelError(
-            f"{file.name} scales its positions (rope_freqs or rope.scaling), which transformers does not read from "
-            "GGUF files; use the model's Hugging Face folder, or serve the file with llama.cpp and --backend openai"
+            f"{file.name} scales its positions (rope_freqs, rope_factors or rope.scaling) in a way that transformers "
+            "does not read from GGUF files; use the model's Hugging Face folder, or serve the file with llama.cpp and "
+            "--backend openai"
         )
     return architecture
+
+
+def _position_factors(reader: Any) -> list[float] | None:
+    """Return the factors by which the file stretches the wavelengths of positions, or ``None`` if it has none."""
+    tensor = next((one for one in reader.tensors if one.name == "rope_freqs.weight"), None)
+    return None if tensor is None else [float(factor) for factor in tensor.data]
+
+
+def _llama3_scaling(reader: Any) -> dict[str, Any] | None:
+    """Return Llama 3.1's scaling of positions in transformers' words; ``None`` unless the file's factors are its own.
+
+    The file has only the factors that follow from the scaling, which transformers ignores. Long prompts would be read
+    with other positions than the model was trained with, and nothing would fail.
+    """
+    factors = _position_factors(reader)
+    theta = reader.get_field("llama.rope.freq_base")
+    if not factors or theta is None:
+        return None
+    base = float(theta.contents())
+    largest = max(factors)
+    found = {
+        "rope_type": "llama3",
+        "rope_theta": base,
+        "factor": largest,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": LLAMA3_TRAINED_WINDOW,
+    }
+    for number, factor in enumerate(factors):
+        wavelength = 2 * math.pi * base ** (number / len(factors))
+        turns = LLAMA3_TRAINED_WINDOW / wavelength  # in the window of pre-training: 1 and fewer are stretched whole
+        smooth = min(1.0, max(0.0, (turns - 1.0) / 3.0))
+        if not math.isclose(factor, 1 / ((1 - smooth) / largest + smooth), rel_tol=1e-3):
+            return None
+    return found
 
 
 def _require_memory(needed: int, what: str) -> None:

@@ -1,5 +1,6 @@
 """A GGUF file is a model like any other: the same replies and ids as the folder it was made from, or one clear line."""
 
+import copy
 import json
 import shutil
 from collections import namedtuple
@@ -140,6 +141,23 @@ def test_what_cannot_be_read_is_refused_before_a_weight_is(gguf, cache, changed,
     with pytest.raises(ModelError, match=message):
         find_model(str(gguf("bad.gguf", **changed)))
     assert [path.name for path in cache.glob("*") if path.is_dir()] == ["hashes"]
+
+
+def test_llama_3s_scaled_positions_are_read_or_refused(gguf, llama, cache):
+    import numpy as np
+    from transformers import AutoConfig, LlamaForCausalLM
+
+    scaling = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+    config = copy.deepcopy(llama.config)
+    config.rope_parameters = scaling | {"rope_type": "llama3", "rope_theta": 10000.0}
+    expected = LlamaForCausalLM(config).model.rotary_emb.inv_freq
+    factors = (llama.model.rotary_emb.inv_freq / expected).numpy().astype(np.float32)
+    assert factors.min() == 1 and factors.max() > 1
+    folder = find_model(str(gguf("llama3.gguf", tensors={"rope_freqs.weight": factors})))
+    made = LlamaForCausalLM(AutoConfig.from_pretrained(folder)).model.rotary_emb.inv_freq
+    assert np.allclose(made.numpy(), expected.numpy(), rtol=1e-4)
+    with pytest.raises(ModelError, match=r"other\.gguf scales its positions"):
+        find_model(str(gguf("other.gguf", tensors={"rope_freqs.weight": factors[::-1].copy()})))
 
 
 def test_broken_and_missing_files_are_one_line(gguf, tmp_path, cache):

@@ -25,6 +25,7 @@ def write_gguf(
     special: dict[str, int] | None = None,
     chat_template: ChatTemplate = None,
     more: dict[str, Any] | None = None,
+    tensors: dict[str, Any] | None = None,
 ) -> Path:
     """Write a transformers Llama model and a tokenizer. ``special`` maps ``bos``, ``eos`` and so on to ids."""
     config = model.config
@@ -57,6 +58,8 @@ def write_gguf(
         add(name, value)
     for name, weight in model.state_dict().items():
         writer.add_tensor(_name(name), _permuted(name, weight.numpy(), config))
+    for name, values in (tensors or {}).items():
+        writer.add_tensor(name, values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
