@@ -254,7 +254,7 @@ def records(path: str | Path) -> Iterator[dict[str, Any]]:
 
 def append_record(path: str | Path, key: str, record: Mapping[str, Any]) -> None:
     """Append one record to a file that several processes may write at the same time. :func:`records` reads it."""
-    # A short O_APPEND write is atomic on a local disk, so that several processes need no lock.
+    # A short O_APPEND write is atomic on a local disk, so several processes need no lock.
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         os.write(handle, _encoded({"reading": key, "record": record}))

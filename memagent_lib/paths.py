@@ -26,7 +26,7 @@ def root() -> Path:
 
     If there is none (the library was installed, not cloned), return the working directory.
     """
-    # By the working directory, not by this file: the library may be installed elsewhere.
+    # Search from the working directory, not from this file: the library may be installed elsewhere.
     here = Path.cwd().resolve()
     for folder in (here, *here.parents):
         if all((folder / mark).exists() for mark in _MARKS):

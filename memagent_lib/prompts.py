@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from memagent_lib import paths
 from memagent_lib.errors import UserError, nearest
 from memagent_lib.settings import parse, read_toml, require_at_least
 from memagent_lib.thinking import Thoughts
@@ -85,9 +86,10 @@ class Template:
     def load(cls, name: str | Path) -> Template:
         """Load a template by its name, if it ships with the library, or from the path of your own TOML file.
 
+        A relative path is resolved against the working directory and, if no file is there, against the project's root.
         White space at the ends of an entry is removed, unless the file has ``verbatim = true``.
         """
-        path = Path(name) if str(name).endswith(".toml") else TEMPLATE_FOLDER / f"{name}.toml"
+        path = template_path(str(name))
         if not path.is_file():
             shipped = ", ".join(cls.shipped())
             near = nearest(name, cls.shipped())
@@ -323,6 +325,14 @@ class Encoder:
             tokens = self.tokenizer.tokens(text)
         self.tokenizer.remember(text, tokens)
         return text
+
+
+def template_path(name: str) -> Path:
+    """Return the file of a template: one that ships with the library, or a user's own file, ``NAME.toml``."""
+    if not name.endswith(".toml"):
+        return TEMPLATE_FOLDER / f"{name}.toml"
+    here = Path(name).expanduser()
+    return here if here.is_file() else paths.absolute(name)
 
 
 def _stripped(entries: Mapping[str, Any]) -> dict[str, Any]:

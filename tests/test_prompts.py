@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, Scripted
-from memagent_lib.prompts import Budget, BudgetError, Encoder, Template
+from memagent_lib.prompts import TEMPLATE_FOLDER, Budget, BudgetError, Encoder, Template
 from memagent_lib.text import Tokenizer, chunks
 from memagent_lib.trace import Kind, Prompt, Reply
 
@@ -191,3 +191,11 @@ def test_a_template_with_a_missing_part_or_odd_key_is_refused(tmp_path):
         Template.load(path)
     with pytest.raises(ValueError, match="no template 'nope'; choose from chunk_first, memory_first, short"):
         Template.load("nope")
+
+
+def test_a_relative_template_is_found_from_a_subfolder(tmp_path, monkeypatch):
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "own.toml").write_text((TEMPLATE_FOLDER / "short.toml").read_text())
+    monkeypatch.chdir(tmp_path / "notebooks")
+    assert Template.load("own.toml").read == Template.load("short").read

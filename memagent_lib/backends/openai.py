@@ -236,7 +236,7 @@ class OpenAICompatible:
             async with asyncio.timeout(self._policy.attempt_s):
                 data = json.dumps(body).encode()
                 address = f"{self.base_url}/{PATHS[self._api]}"
-                # Followed, a redirection may turn the request into one without a body.
+                # Following a redirect could turn the POST into a GET without a body.
                 async with self._client.post(address, data=data, allow_redirects=False) as answer:
                     return answer.status, answer.headers, await answer.read()
         except TimeoutError as late:

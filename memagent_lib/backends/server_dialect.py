@@ -47,7 +47,7 @@ _LOG = logging.getLogger("memagent_lib")
 
 
 class Dialect:
-    """Build a request's fields for sampling and reply length, without those that the server has refused.
+    """Builds a request's fields for sampling and reply length, leaving out those that the server has refused.
 
     ``left_out`` maps each refused field that affects replies to the value it should have had.
     """

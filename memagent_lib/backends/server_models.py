@@ -1,6 +1,6 @@
-"""Find a model and its window in a server's list of models.
+"""Find a model in a server's list of models, and its window there or at the server's own endpoints.
 
-The formats of common servers are known here; this module opens no connection.
+The formats of common servers are known here; the caller makes the requests.
 """
 
 from __future__ import annotations

@@ -69,7 +69,10 @@ class Diagnosis:
 
     @property
     def capture(self) -> float | None:
-        """The share of the evidence that was in memory right after its chunk; ``None`` if no position is known."""
+        """The share of the evidence that was in memory right after its chunk was read.
+
+        ``None`` for a reader without a memory, or if no position of the evidence is known.
+        """
         return _share(history.captured for history in self.histories)
 
     @property

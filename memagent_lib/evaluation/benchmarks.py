@@ -91,7 +91,11 @@ def benchmark_rows(results: Iterable[Result]) -> pd.DataFrame:
 
 
 def benchmark_table(results: Sequence[Result], name: str = "ours") -> pd.DataFrame:
-    """Return one row per model: our scores with interval and n, and published scores of the same task and lengths."""
+    """Return one row per task, metric and model, with one column per length.
+
+    Our rows, one per reader, are labelled ``name, reader``; their cells have the score, its interval and n. Published
+    scores for the same tasks and lengths follow them.
+    """
     import pandas as pd
 
     published = pd.read_csv(PUBLISHED)

@@ -104,7 +104,7 @@ class Result:
                 chunk = turn.get("chunk")
                 if chunk and self.example.document[chunk["start"] : chunk["end"]] == chunk["text"]:
                     del chunk["text"]
-        # Without the document, which is stored beside the record or made up of the chunks.
+        # Leave out the document: it is stored beside the record, or can be rebuilt from the chunks.
         example = {name: getattr(self.example, name) for name in _EXAMPLE_FIELDS}
         return {
             "example": example | {"metadata": dict(self.example.metadata)},

@@ -92,7 +92,7 @@ class EvaluationReport:
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """The runs in this store, by id. Rows copied from another machine may refer to runs that are not here."""
+        """The runs of ``experiment``, indexed by id. Rows copied from another machine may refer to other runs."""
         return load_runs(self.experiment).set_index("run_id")
 
     @property

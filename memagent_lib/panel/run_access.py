@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def load_recipe(recipe: str | Path, settings: Sequence[str] = ()) -> Recipe:
     """Load a training recipe and apply ``table.key=value`` settings to it.
 
-    Relative paths in the recipe start at the repository's root.
+    Relative paths in the recipe are resolved against the project's root.
     """
     config = Recipe.load(absolute(recipe), settings)
     data = config.data.with_paths(lambda path: str(absolute(path)))

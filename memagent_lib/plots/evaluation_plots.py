@@ -1,7 +1,8 @@
 """Figures of evaluations and training: tidy frames in, ``Axes`` out, all in the same style.
 
-Each line, which is a policy, a reader and whatever varied, has its own colour; a baseline is thin and has the colour of
-its policy. Every interval is drawn. This module does not depend on runs or files.
+There is one line per policy, reader and varied setting, each in its own colour. Baselines, and repeats with other
+training seeds, are thin lines in their policy's colour; only those repeats are drawn without their intervals. This
+module does not depend on runs or files.
 """
 
 from __future__ import annotations

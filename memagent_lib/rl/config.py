@@ -233,7 +233,7 @@ class TrackingConfig:
 class Recipe:
     """All settings of a training run. ``verl`` maps verl's dotted names to values, which override everything else.
 
-    Settings that ``verl`` leaves out get the published values (:data:`~memagent_lib.rl.verl.verl_keys.DEFAULTS`). A
+    A setting of :data:`~memagent_lib.rl.verl.verl_keys.DEFAULTS` that ``verl`` leaves out gets its published value. A
     name that starts with ``+`` adds a setting that verl's configuration does not have.
     """
 

@@ -1,4 +1,4 @@
-"""The web application: it answers chat and text completions by reading with a memory.
+"""The web application: it answers chat and text completion requests by reading their documents with a memory.
 
 If a client disconnects, its reading ends. The server sets the sampling, so a request's own settings are reported back
 as ignored.

@@ -60,11 +60,12 @@ def log_results(
 ) -> pd.DataFrame:
     """Log the rows, metrics and readings of an evaluation; return the rows with the labels as columns.
 
-    Metrics are logged per reader, with the length in chunks as MLflow's step (0 if the length is unknown). If ``model``
-    is set, they are also attached to that model in MLflow. ``labels`` such as ``policy="trained"`` become columns, as
-    do the ids of the run and of each reading's trace, and ``settings`` (:func:`settings_of`), by which tables tell
-    evaluations apart. The column ``flops`` is filled if the model's shape is known. A ``judgement`` adds its columns,
-    its numbers as metrics, and its summary as ``attrs["model_judge"]`` of the rows.
+    Besides the overall score and counts, metrics are logged per reader, with the length in chunks as MLflow's step (0
+    if it is unknown). If ``model`` is set, they are also attached to that model in MLflow. The rows get columns for
+    the ``labels`` (such as ``policy="trained"``), for the ids of the run and of each reading's trace, and for the
+    ``settings`` (:func:`settings_of`) that distinguish evaluations in tables. The column ``flops`` is filled if the
+    model's shape is known. A ``judgement`` adds its columns, its numbers as metrics, and its summary as
+    ``attrs["model_judge"]`` of the rows.
     """
     traces = [trace_id_of(run, result) for result in results]
     columns = {**(settings or {}), **labels, "run_id": run.id, "trace_id": traces, "flops": _flops(results, model)}

@@ -210,7 +210,7 @@ class _PageReader(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._end_what_ends_before(tag)
-        # Of a repeated attribute the first counts, as in browsers.
+        # If an attribute is repeated, the first one counts, as in browsers.
         attributes = {name: value or "" for name, value in reversed(attrs)}
         if self._unread is None:
             self._begin(tag, attributes)

@@ -1,4 +1,4 @@
-"""Convert e-mail to text: the headers that a person reads, the body, forwarded mails and attachments.
+"""Convert e-mail to text: the headers that a person reads, the body, forwarded messages and attachments.
 
 If a body is present both as plain text and as HTML, the plain text is read if it has most of the words of the HTML;
 otherwise the HTML is read, because many plain bodies contain only "please view in HTML". An attachment is converted by
@@ -34,7 +34,7 @@ Attachment = Callable[[Source, ConverterOptions], Converted]
 
 
 def mail_text(source: Source, options: ConverterOptions, attachment: Attachment) -> Converted:
-    """Convert one mail, or all mails of a mailbox. ``attachment`` is the function that converts attachments."""
+    """Convert one message, or every message in a mailbox. ``attachment`` converts their attachments."""
     data = source.read()
     reader = _MailReader(source.name, options, attachment)
     if data.startswith(b"From "):
@@ -103,7 +103,7 @@ class _MailReader:
         here = _joined(where, f"attachment {name}")
         data = part.get_payload(decode=True) or b""
         try:
-            # Mails attached to mails could nest without end.
+            # Messages attached to messages could nest without end.
             if depth >= MAX_DEPTH:
                 raise Unreadable("nested too deep")
             converted = self._attachment(Source.memory(name, data), self._options)

@@ -12,6 +12,7 @@ from pathlib import Path
 from memagent_lib.models import find_model
 from memagent_lib.paths import write_atomically
 from memagent_lib.plugins import absolute_plugin, is_plugin
+from memagent_lib.prompts import template_path
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.cpu import require_memory
 from memagent_lib.rl.run.checks import active, checked, require_training
@@ -62,7 +63,7 @@ def resolved(recipe: Recipe, folder: RunFolder) -> Recipe:
     if not tracking.uri:
         tracking = dataclasses.replace(tracking, uri=f"sqlite:///{folder.path.parent / 'mlflow.db'}")
     if reading.template.endswith(".toml"):
-        reading = dataclasses.replace(reading, template=str(Path(reading.template).absolute()))
+        reading = dataclasses.replace(reading, template=str(template_path(reading.template).absolute()))
     if is_plugin(reading.reader):
         reading = dataclasses.replace(reading, reader=absolute_plugin(reading.reader))
     return dataclasses.replace(recipe, data=data, model=model, tracking=tracking, reading=reading)

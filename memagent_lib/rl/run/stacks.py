@@ -1,4 +1,7 @@
-"""Print the stacks of a hanging run's processes for its log. Processes on other machines are not covered."""
+"""Print the stacks of a hung run's processes, so that they end up in its log.
+
+Processes on other machines are not covered.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The process that trains: it composes verl's configuration, starts or joins Ray, and runs verl's trainer.
 
 ``python -m memagent_lib.rl.run.training_process RUN_FOLDER`` trains the recipe in the folder's ``config.json``. The
-supervisor starts this process and sets its environment. Started by hand, it logs only to the terminal, not to MLflow.
+supervisor starts this process and sets its environment. If it is started by hand, its output goes to the terminal, verl
+writes its metrics to a file in the working directory, and nothing is logged to MLflow.
 """
 
 from __future__ import annotations
