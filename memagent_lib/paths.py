@@ -144,14 +144,21 @@ def first_model(names: Sequence[str]) -> str:
     return found
 
 
-def model_path(name: str) -> str:
-    """Return a model folder as an absolute path; return a hub name unchanged.
+def input_path(path: str | Path) -> Path:
+    """Return the absolute path of a file or folder to read.
 
-    If the folder does not exist below :func:`root`, it is looked up beside the library, so that a clone's own models
-    are found from anywhere.
+    If it does not exist below :func:`root`, it is looked up beside the library, so that a clone's own recipes, sweeps,
+    notebooks and models are found from anywhere. What exists nowhere gets its path below the root.
     """
-    folders = (absolute(name), PACKAGE.parent / name)
-    return next((str(folder) for folder in folders if folder.is_dir()), name)
+    path = Path(path).expanduser()
+    folders = (absolute(path), PACKAGE.parent / path)
+    return next((folder for folder in folders if folder.exists()), absolute(path))
+
+
+def model_path(name: str) -> str:
+    """Return a model folder as an absolute path (:func:`input_path`); return a hub name unchanged."""
+    folder = input_path(name)
+    return str(folder) if folder.is_dir() else name
 
 
 def default_model() -> str:

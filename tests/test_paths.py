@@ -1,8 +1,17 @@
-"""Files are written whole or not at all, and read as far as they are whole."""
+"""Files are found from any folder, written whole or not at all, and read as far as they are whole."""
+
+from pathlib import Path
 
 import pytest
 
+from memagent_lib import paths
+from memagent_lib.cli.arguments import file_of
+from memagent_lib.panel import load_recipe
 from memagent_lib.paths import read_lines, replacing, require_apart, require_replaceable, write_atomically
+from memagent_lib.sweeps import SweepSpec
+from memagent_lib.sweeps.specification import plan
+
+ROOT = Path(__file__).parents[1]
 
 
 def test_a_file_is_whole_or_unchanged_and_nothing_is_left_beside(tmp_path):
@@ -55,3 +64,29 @@ def test_a_file_that_is_read_is_never_written(tmp_path):
         require_apart({"--html": tmp_path / "notes" / "deep" / "page.html"}, [tmp_path / "notes"])
     with pytest.raises(ValueError, match=r"^--save and --html both name "):
         require_apart({"--save": tmp_path / "x", "--html": tmp_path / "x"}, [])
+
+
+def test_a_clones_files_are_found_from_any_folder(tmp_path, monkeypatch):
+    blank = tmp_path / "a clone"
+    (blank / "memagent_lib").mkdir(parents=True)
+    (blank / "recipe.toml").touch()
+    (blank / "model").mkdir()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setattr(paths, "PACKAGE", blank / "memagent_lib")
+    monkeypatch.chdir(elsewhere)
+    assert paths.input_path("recipe.toml") == blank / "recipe.toml"
+    assert paths.model_path("model") == str(blank / "model")
+    (elsewhere / "recipe.toml").touch()
+    assert paths.input_path("recipe.toml") == elsewhere / "recipe.toml"
+    assert paths.input_path("none.toml") == elsewhere / "none.toml"
+    assert paths.model_path("owner/name") == "owner/name"
+
+
+def test_shipped_recipes_and_sweeps_load_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    recipe = file_of("train", "experiments/recipes/7b_8gpu.toml")
+    assert recipe == ROOT / "experiments" / "recipes" / "7b_8gpu.toml"
+    assert load_recipe("experiments/recipes/7b_8gpu.toml").model.path == "Qwen/Qwen2.5-7B-Instruct"
+    points = [point for stage in plan(SweepSpec.load(file_of("sweep", "experiments/demo.toml"))) for point in stage]
+    assert {point.notebook.parent for point in points} == {ROOT / "notebooks"}

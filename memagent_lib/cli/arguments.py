@@ -79,16 +79,16 @@ def require_port(flag: str, port: int, free: bool = False) -> None:
 
 
 def file_of(verb: str, path: str) -> Path:
-    """Return the absolute path of a TOML file, looked up in the working directory and then in the checkout's root.
+    """Return the absolute path of a TOML file, looked up in the working directory and then by :func:`input_path`.
 
     Raises ``ValueError``, which names the right verb, if ``train`` gets a sweep file or ``sweep`` gets a recipe.
     """
-    from memagent_lib.paths import absolute
+    from memagent_lib.paths import input_path
     from memagent_lib.settings import read_toml
 
     file = Path(path)
     if not file.is_file():
-        file = absolute(path)
+        file = input_path(path)
     keys = set()
     if file.is_file():  # a missing file gets the error of the verb
         keys = read_toml(file, "file").keys()

@@ -38,13 +38,13 @@ def add_parser(verbs: Verbs) -> None:
 def run(a: argparse.Namespace) -> int:
     from memagent_lib.agent import AgentSettings
     from memagent_lib.models import find_model
-    from memagent_lib.paths import absolute
+    from memagent_lib.paths import absolute, input_path
     from memagent_lib.prompts import Template
     from memagent_lib.provenance import model_hash, require_packages
     from memagent_lib.sft import SftRecipe, fine_tune
     from memagent_lib.tracking import Experiment
 
-    recipe = SftRecipe.load(absolute(a.recipe), a.settings)
+    recipe = SftRecipe.load(input_path(a.recipe), a.settings)
     recipe = replace(recipe, model=recipe.model.with_paths(find_model))
     out = absolute(a.out or f"runs/{Path(a.recipe).stem}")
     if (out / "checkpoints").exists() and not a.resume and not a.dry_run:

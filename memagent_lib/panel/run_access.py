@@ -15,7 +15,7 @@ from memagent_lib import rl
 from memagent_lib.errors import MissingFile
 from memagent_lib.models import find_model
 from memagent_lib.panel.progress import recorded_config
-from memagent_lib.paths import absolute, display
+from memagent_lib.paths import absolute, display, input_path
 from memagent_lib.processes import Terminated, terminable
 from memagent_lib.rl import Recipe, RunFolder, TrainingRun, TrainingState, TrainingStatus, launch, resolved
 from memagent_lib.tracking import Experiment
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 def load_recipe(recipe: str | Path, settings: Sequence[str] = ()) -> Recipe:
     """Load a training recipe and apply ``table.key=value`` settings to it.
 
-    Relative paths in the recipe are resolved against the project's root.
+    Relative paths, the recipe's own and those in it, are found by :func:`~memagent_lib.paths.input_path`.
     """
-    config = Recipe.load(absolute(recipe), settings)
-    data = config.data.with_paths(lambda path: str(absolute(path)))
+    config = Recipe.load(input_path(recipe), settings)
+    data = config.data.with_paths(lambda path: str(input_path(path)))
     return replace(config, data=data, model=config.model.with_paths(find_model))
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from memagent_lib.errors import UserError, nearest
-from memagent_lib.paths import absolute
+from memagent_lib.paths import absolute, input_path
 from memagent_lib.provenance import code_hash
 from memagent_lib.settings import SettingsError, parse, read_toml
 
@@ -165,7 +165,7 @@ def plan(spec: SweepSpec) -> list[list[SweepPoint]]:
     A point's key covers its notebook, its parameters, the library's code and all points of earlier stages. Raises
     :class:`SweepError` for unknown parameters, wrong types and missing files.
     """
-    declared = {stage.name: notebook_parameters(absolute(stage.notebook)) for stage in spec.stages}
+    declared = {stage.name: notebook_parameters(input_path(stage.notebook)) for stage in spec.stages}
     unused = sorted(set(spec.parameters) - set().union(*declared.values()))
     if unused:
         raise SweepError(f"no notebook of the sweep {spec.name!r} has the parameter {', '.join(unused)}")
@@ -183,7 +183,7 @@ def plan(spec: SweepSpec) -> list[list[SweepPoint]]:
 def _point(
     spec: SweepSpec, stage: SweepStage, varied: dict[str, Any], known: Mapping[str, dict[str, str]], before: str
 ) -> SweepPoint:
-    notebook = absolute(stage.notebook)
+    notebook = input_path(stage.notebook)
     shared = {name: value for name, value in spec.parameters.items() if name in known}
     marks = {FOLDER_MARK: str(spec.path), POINT_MARK: _file_name(_label(varied)) or "all"}
     parameters = _filled(shared | dict(stage.parameters) | varied, marks)
