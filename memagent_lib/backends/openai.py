@@ -51,8 +51,8 @@ class OpenAICompatible:
 
     ``base_url`` is the address without ``/models`` or ``/chat/completions``; it usually ends in ``/v1``. Opening the
     backend requests the server's list of models, so that a wrong address, key or name is found before any turn, and
-    reads the model's window from the list. ``window`` overrides that value, and is required if the server reports none.
-    ``extra`` is added to the body of every request.
+    reads the model's window from the list or from the server's own endpoints. ``window`` overrides that value, and is
+    required if the server reports none. ``extra`` is added to the body of every request.
     """
 
     def __init__(

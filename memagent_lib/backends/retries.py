@@ -38,7 +38,7 @@ class RetryableError(Exception):
     """A failure that is worth another try. ``after`` is the server's Retry-After header.
 
     If ``attempts`` is set, the server itself works: the wait is short, and the request is abandoned after that many
-    failures with a limit, even if others came in between.
+    failures of this kind, even if others came in between.
     """
 
     def __init__(self, reason: str, after: str | None = None, attempts: int | None = None):
@@ -136,7 +136,8 @@ class Circuit:
     def failed(self, failure: RetryableError) -> None:
         """Count a retryable failure.
 
-        The circuit opens after too many failures, or if the server requests a pause longer than the deadline.
+        The circuit opens after too many failures, or if the server requests a pause longer than the deadline; this then
+        raises :class:`BackendUnavailable`.
         """
         if not self._failures:
             self._first_failure = self._clock()
@@ -158,8 +159,9 @@ class Circuit:
     def refused(self, refusal: BackendError) -> None:
         """Count a refusal that no retry will change.
 
-        The circuit opens if the same refusal comes too many times in a row. Any other refusal closes it, because a
-        server that refuses one request is available for others.
+        The circuit opens, as in :meth:`failed`, if the same refusal comes too many times in a row, except from
+        unrelated clients. Any other refusal closes it, because a server that refuses one request is available for
+        others.
         """
         self._verdict = None
         if str(refusal) != self._last_refusal:
@@ -189,7 +191,7 @@ async def retrying(once: Callable[[], Awaitable[T]], policy: RetryPolicy, circui
     """Call ``once`` until it succeeds, and return its result.
 
     It is called again if it raises :class:`RetryableError` and time is left. Raises :class:`BackendError` when time or
-    attempts have run out.
+    attempts have run out, and :class:`BackendUnavailable` if the circuit is open or opens. Other errors are passed on.
     """
     ends = time.monotonic() + policy.deadline_s
     reason = RetryableError("no reply before the deadline")
@@ -250,7 +252,7 @@ def _date_after(seconds: float) -> str:
 
 
 def seconds_of(retry_after: str | None) -> float | None:
-    """Return a Retry-After header as seconds from now (RFC 9110, section 10.2.3), or ``None`` without one.
+    """Return a Retry-After header as seconds from now (RFC 9110, section 10.2.3); ``None`` if it has none.
 
     A number too large for a clock (``inf``, ``1e400``) is returned as infinity: the server names no end.
     """

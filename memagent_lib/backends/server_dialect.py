@@ -83,7 +83,9 @@ class Dialect:
         """Change the fields according to ``refusal``, and return whether to send the request again.
 
         ``sent`` are the request's fields; ``refusal`` is the body of a response with status 400 or 422. A neutral field
-        is dropped if the refusal names it, any other field only if the refusal also reports it as unsupported.
+        is dropped if the refusal names it. Temperature, ``top_p`` and seed are dropped only if the refusal also reports
+        them as unsupported; a refused ``max_tokens`` is then sent as ``max_completion_tokens``. If the server only
+        streams, a stream is requested.
         """
         words = _words(refusal)
         if not self._stream and _STREAMS_ONLY.search(words):

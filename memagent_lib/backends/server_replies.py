@@ -41,9 +41,10 @@ _NO_CREDIT = re.compile(rb"insufficient_quota|exceeded your current quota|billin
 def reply_in(body: dict[str, Any], request: Request) -> Reply:
     """Return the reply in a server's response to ``request``.
 
-    Raises :class:`RetryableError` if there is no text after the thoughts, because the server may have lost it, but
-    :class:`BackendError` if a filter removed the text or the token limit left no room for it. An in-process engine
-    reports its tokens, so an empty reply there is known to be the model's own and is scored as in training.
+    Raises :class:`RetryableError` if the reply broke off, or has no text after the thoughts, because the server may
+    have lost it, but :class:`BackendError` if a filter removed the text, the model refused, or the token limit left no
+    room. An in-process engine reports its tokens, so an empty reply there is known to be the model's own and is scored
+    as in training.
     """
     choice = body["choices"][0]
     usage = body.get("usage")

@@ -56,7 +56,11 @@ def benchmark_task(task: str) -> str:
 
 
 def metrics_of(result: Result) -> dict[str, float]:
-    """Return a scored result's metrics: those of its benchmark, or the score of its own judge if it belongs to none."""
+    """Return a scored result's metrics, by name.
+
+    Tasks of RULER and LongBench have their benchmark's metric. Other questions with short answers have strict and
+    lenient sub-EM; anything else has the score of its own judge.
+    """
     example = result.example
     reply = result.trace.answer
     task = benchmark_task(example.task)
@@ -74,7 +78,10 @@ def metrics_of(result: Result) -> dict[str, float]:
 
 
 def benchmark_rows(results: Iterable[Result]) -> pd.DataFrame:
-    """Return one row per ``task, metric, reader, length``, with ``score, low, high`` in per cent and ``n``."""
+    """Return one row per ``task, metric, reader, length``, with ``score, low, high`` in per cent and ``n``.
+
+    Failed readings are left out. Rows with the benchmarks' averages, which have no interval, come last.
+    """
     import pandas as pd
 
     found: defaultdict[tuple[str, str, str, str], list[float]] = defaultdict(list)
@@ -130,8 +137,8 @@ def _of_benchmarks(results: Sequence[Result], published: pd.DataFrame) -> list[R
 def length_of(result: Result) -> str:
     """Return a document's length as benchmarks write it (``8K``, ``3.5M``): the nearest published length in tokens.
 
-    If none is near, return the power of two nearest to the intended length, which is the same for all documents of a
-    file.
+    If none is near, return the nearest power of two: to the length that the document was made for, which is the same
+    for all documents of a file, or else to its own. Documents of LongBench have no length (:data:`ANY_LENGTH`).
     """
     task = benchmark_task(result.example.task)
     if task.startswith(_LONGBENCH):
@@ -155,7 +162,7 @@ def _tokens_read(result: Result) -> int:
 
 
 def _averages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return RULER's and LongBench's averages over their tasks, for each length with at least two tasks."""
+    """Return RULER's and LongBench's averages for each reader and length with at least two tasks."""
     groups: defaultdict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         if row["task"] in RULER_TASKS:

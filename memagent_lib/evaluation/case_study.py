@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def turns_waited(result: Result) -> int | None:
     """Return for how many turns the lead stayed in memory until the last needed fact was read.
 
-    Returns ``None`` if the lead was out of memory in between, or if one chunk contains both the lead and the last fact.
+    Returns ``None`` if the lead was out of memory in between, if one chunk contains both the lead and the last fact, or
+    if either was never read. Raises ``ValueError`` if the example records fewer than two facts.
     """
     lead, last = _lead_and_last(result)
     if lead.read is None or last.read is None or last.read <= lead.read:
@@ -44,7 +45,7 @@ def longest_lead(results: Iterable[Result]) -> Result | None:
 
 
 def failures(results: Iterable[Result]) -> list[Result]:
-    """Return the readings with wrong answers, in the order of the examples."""
+    """Return the readings whose answers are not entirely correct, in order. Failed readings are left out."""
     return [result for result in results if result.trace is not None and not result.correct]
 
 
@@ -52,7 +53,7 @@ def outcomes(results: Sequence[Result]) -> pd.DataFrame:
     """Return one row per reading: ``example``, ``right``, ``waited`` (turns), and what became of lead and last fact.
 
     ``lead_captured`` and ``lead_retained`` describe the lead; ``last_captured`` and ``last_retained`` describe the last
-    needed fact.
+    needed fact. Failed readings are left out.
     """
     import pandas as pd
 

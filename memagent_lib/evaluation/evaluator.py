@@ -30,7 +30,8 @@ from memagent_lib.trace import Trace, Turn
 
 CHARS_IN_FLIGHT = 1 << 26
 BYTES_PER_CHAR = 64
-"""A document with its trace takes some 30 bytes per character, and may use half of the machine's memory."""
+"""How much of the machine's memory is reserved per character. A document with its trace takes some 30 bytes per
+character, so that all documents in flight fill about half of the memory."""
 
 
 async def aevaluate(
@@ -128,8 +129,8 @@ def evaluate(
     Finished turns and results are saved in the folder under a key of everything that a reply depends on:
     :attr:`Agent.identity`, the reading code, the question and the document. If weights, wording, budgets or code
     change, a new file is started. Failed examples are read again, and all scores are computed again by the current
-    judges. ``progress`` states whether to display any, or is one to advance by each example, or a
-    function to call with each result.
+    judges. ``progress`` is whether to display a progress bar, or a :class:`StatusLine` to advance, or a function to
+    call with each result.
     """
     if total is None and hasattr(examples, "__len__"):
         total = len(examples)

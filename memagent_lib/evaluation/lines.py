@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SAME = ["example", "document"]
-"""The columns by which two rows are about one document: ids alone are the same for other settings of a task."""
+"""The columns that identify a row's document. Ids alone do not: another setting of a task makes the same ids."""
 LINE = ["policy", "reader", "varied"]
-"""The columns that :func:`keyed` makes sure of, and by which tables and figures group."""
+"""The columns by which tables and figures group rows; :func:`keyed` adds ``varied``."""
 SETTINGS = {
     "template": "template",
     "chunk_tokens": "chunk",
@@ -33,7 +33,7 @@ SETTINGS = {
 }
 """Columns of settings that change replies, and their names in words."""
 FINGERPRINTS = {"weights": "weights", "wording": "texts of one template"}
-"""Columns of hashes that change with the replies. A hash names nothing to a person, so it never tells lines apart."""
+"""Columns with hashes of what the replies depend on. A hash means nothing to a person, so it never names a line."""
 BASELINES = ("full", "truncated", "retrieved", "blind")
 """Readers without a memory."""
 _POINT_PARTS = re.compile(r",[ _](?=\w+=)")
@@ -91,7 +91,7 @@ def rows_of(rows: pd.DataFrame, name: str, reader: str = "") -> pd.DataFrame:
     """Return the rows of one line, by its name or by the name of its policy or variant.
 
     ``reader`` selects one of several readers; without it, ``overwrite`` is meant where a policy has several. Raises
-    ``ValueError`` with the names of all lines if there is no such line, or more than one.
+    ``ValueError`` if there is no such line, or more than one; the message names the lines to choose from.
     """
     rows = keyed(rows)
     named = rows[(rows[["policy", "variant", "line"]] == name).any(axis="columns")]
@@ -135,7 +135,7 @@ def natural(text: str) -> list[tuple[int, float, str]]:
 
 
 def _differing(rows: pd.DataFrame, names: Iterable[str]) -> list[str]:
-    """Return the columns with more than one value. A missing value was not recorded and differs from none."""
+    """Return the columns with more than one value. A missing value was not recorded and does not count."""
     return [name for name in names if rows[name].map(str).where(rows[name].notna()).nunique() > 1]
 
 
@@ -177,7 +177,7 @@ def _one_reading(rows: pd.DataFrame) -> list[str]:
 
 
 def _require_unmixed(rows: pd.DataFrame) -> None:
-    """Raise for a line with two readings of one document, or with two sets of weights."""
+    """Raise for a line with two readings of one document, or with two values in a column of :data:`FINGERPRINTS`."""
     for line, group in rows.groupby("line", sort=False):
         for name in _differing(group, [name for name in FINGERPRINTS if name in group]):
             found = " and ".join(sorted(map(str, group[name].dropna().unique())))

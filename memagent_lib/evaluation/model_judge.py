@@ -37,7 +37,10 @@ _NAMED = re.compile(r"\b(?:not )?(?:in)?correct\b")
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A verdict on one reply: ``value`` is 1 or 0, or ``None`` if the judge did not decide; ``reply`` is its own."""
+    """A verdict on one reply: ``value`` is 1 or 0, or ``None`` if the judge did not decide.
+
+    ``reply`` is the judge's own reply, or the error that it ended in.
+    """
 
     value: float | None
     reply: str
@@ -70,7 +73,7 @@ class Judgement:
         }
 
     def metrics(self, results: Sequence[Result]) -> dict[str, float]:
-        """Return the numbers of this judgement; ``agreement`` is the share of verdicts that the rule shares."""
+        """Return the numbers of this judgement. ``agreement`` is the share of verdicts that the rule confirms."""
         decided = [
             (result.correct, verdict.value >= 1)
             for result, verdict in zip(results, self.verdicts, strict=True)
@@ -205,9 +208,9 @@ class _Saved:
 
 
 def verdict_in(reply: str) -> float | None:
-    """Return the verdict in a judge's reply: 1, 0, or ``None`` if there is none or more than one.
+    """Return the verdict in a judge's reply: 1 (correct), 0 (incorrect), or ``None`` if it is unclear.
 
-    The first or the last line is the verdict if it is one word; otherwise the whole reply must name only one.
+    A first line that is only a verdict decides, else a last one. Otherwise the whole reply must name exactly one.
     """
     lines = [" ".join(re.findall(r"\w+", line.casefold())) for line in reply.splitlines()]
     lines = [line for line in lines if line]

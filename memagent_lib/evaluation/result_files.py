@@ -1,6 +1,6 @@
 """Results in files: one JSON record per line, and each document stored once beside them.
 
-A chunk is recorded as its span. Its text is stored only if it is not a slice of a stored document.
+A chunk is recorded as its span. Its text is stored only if it is not a slice of the document.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from memagent_lib.journal import append_record, digest, records
 RESULTS = "results.jsonl"
 DOCUMENTS = "documents.jsonl"
 STORED_BYTES = 64 << 20
-"""How much text of documents is stored beside results. Records of further documents have only the hash."""
+"""The default limit for what is stored. Beside a journal, further documents are recorded by hash and length only;
+:func:`write_results` leaves out results that do not fit."""
 
 
 class DocumentStore:
-    """Documents beside results, each stored once under its hash, up to ``limit_bytes`` in all."""
+    """Documents beside results, each stored once under its hash, up to ``limit_bytes`` characters in all."""
 
     def __init__(self, path: str | Path, limit_bytes: int = STORED_BYTES):
         self.path = Path(path)
@@ -68,9 +69,10 @@ def read_results(path: str | Path) -> list[Result]:
 
 
 def write_results(results: Iterable[Result], folder: str | Path, limit_bytes: int = STORED_BYTES) -> int:
-    """Write results and, up to the limit, their documents; return how many results did not fit.
+    """Write results and their documents until the limit is reached; return how many results were left out.
 
-    Wrong and right results alternate, so that both kinds have documents even if the limit is reached.
+    The limit is for records and documents together. Wrong and right results alternate, so that both kinds are present
+    even if the limit is reached.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

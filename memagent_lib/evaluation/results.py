@@ -62,7 +62,7 @@ class Result:
 
     @property
     def characters(self) -> int:
-        """The length of the document."""
+        """The length of the document in characters."""
         return self.left_out.characters if self.left_out else len(self.example.document)
 
     @property
@@ -96,7 +96,8 @@ class Result:
     def to_record(self, stored: bool = False) -> dict[str, Any]:
         """Return the result as plain JSON types, from which :meth:`from_record` restores it.
 
-        With ``stored``, the document is stored beside the record, so its chunks are recorded without their text.
+        With ``stored``, the document is stored beside the record, so chunks that are slices of it have no text of their
+        own.
         """
         trace = self.trace and self.trace.to_record()
         if trace and stored:
@@ -157,7 +158,10 @@ class Result:
 
 
 def reading_key(example: Example, document: str = "") -> str:
-    """Return the name of an example's reading in a journal, computed from its id, question and document."""
+    """Return the name of an example's reading in a journal, computed from its id, question and document.
+
+    ``document`` is the hash of the document, if it is known.
+    """
     return digest("\0".join((example.id, example.question, document or digest(example.document))))
 
 

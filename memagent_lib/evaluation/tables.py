@@ -132,7 +132,7 @@ def judges(results: pd.DataFrame) -> str:
 def overview(results: pd.DataFrame) -> pd.DataFrame:
     """Return one row per task, reader and file or length: judges, n, failures, score with interval, evidence.
 
-    The columns ``capture`` and ``retention`` are the shares of the evidence that were captured and retained.
+    ``capture`` is the share of the evidence that was captured, and ``retention`` the share of that which was retained.
     """
     import pandas as pd
 
@@ -289,10 +289,10 @@ def fates_at_the_end(readings: Mapping[str, Sequence[Result]]) -> pd.DataFrame:
 def paired(results: pd.DataFrame, left: str, right: str, reader: str = "") -> pd.DataFrame:
     """Compare the line ``right`` with the line ``left`` on the documents that both have read, one row per length.
 
-    A line is named by itself, or by its policy with ``reader``. Columns: ``left`` and ``right``, the ``difference`` of
-    the mean scores (right minus left), its 95 % interval ``low, high``, the number of documents ``n``, and the numbers
-    of documents on which one line scored higher (``right_only``, ``left_only``). A document that failed for either line
-    is left out.
+    A line is given by its own name, or by that of its policy and the ``reader``. Columns: ``left`` and ``right``, the
+    ``difference`` of the mean scores (right minus left), its 95 % interval ``low, high``, the number of documents
+    ``n``, and the numbers of documents on which one line scored higher (``right_only``, ``left_only``). A document that
+    failed for either line is left out.
     """
     rows = keyed(results)
     names = [rows_of(rows, name, reader)["line"].iloc[0] for name in (left, right)]
@@ -308,7 +308,8 @@ def paired(results: pd.DataFrame, left: str, right: str, reader: str = "") -> pd
 def against(results: pd.DataFrame, baseline: str = "") -> pd.DataFrame:
     """Compare every line with ``baseline``, as :func:`paired` does, one row per line and length.
 
-    The default is the first line whose reader has a memory. Lines without a document in common are left out.
+    The default is the first line whose reader has a memory, or else the first line. Lines that have read no document in
+    common with it are left out.
     """
     import pandas as pd
 

@@ -75,7 +75,8 @@ class EvaluationReport:
     def of(cls, folder: str | Path, tracking: str | Path = "runs", first: str = "") -> EvaluationReport:
         """Make the report on a folder: that of a sweep, or one that ``memagent evaluate`` or 03_evaluate has filled.
 
-        All other policies are compared with ``first``. ``tracking`` is the store that has the runs.
+        All other policies are compared with ``first`` (default: the first one found). ``tracking`` is the store that
+        has the runs.
         """
         path = absolute(folder)
         missing: list[str] = []
@@ -99,8 +100,8 @@ class EvaluationReport:
     def warnings(self) -> list[str]:
         """Warnings to read before any number.
 
-        They name missing points, mixed versions or settings, cells in which every example failed (with the reasons),
-        and runs that are not in the store.
+        They name missing points, mixed rows (:func:`~memagent_lib.evaluation.mixtures`), cells in which every example
+        failed, the most frequent reasons of failures, and runs that are not in the store.
         """
         counts = summarise(self.rows, _CELL)
         broken = [

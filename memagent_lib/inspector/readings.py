@@ -51,9 +51,9 @@ _ANSWER_CHARS = 200
 
 
 class Readings:
-    """The results of one or more policies by key, failures first.
+    """The results of one or more policies by key, those of each policy with the lowest scores first.
 
-    A reading's key consists of its policy, reader, example and length. Results without a trace are left out.
+    A reading's key consists of its policy, reader, length, document and example. Results without a trace are left out.
     """
 
     def __init__(self, results: Mapping[str, Iterable[Result]]):
@@ -176,7 +176,7 @@ class Readings:
         return {"phrases": rows, "all": len(phrases)}
 
     def search(self, text: str) -> list[str]:
-        """Return the keys of the readings with ``text`` in their question, answers or a memory, ignoring case."""
+        """Return the keys of the readings with ``text`` in question, id, accepted answers or a reply, ignoring case."""
         wanted = text.casefold()
         return [
             key
@@ -187,7 +187,8 @@ class Readings:
     def notable(self, key: str) -> list[int]:
         """Return at most 8 turns, those to display if not all fit.
 
-        In order of importance these are the last two turns, changes of fate, the first turn, and truncated replies.
+        In order of importance these are the last two turns, turns with evidence or a change of fate, the first turn,
+        and truncated replies.
         """
         story = self.story(key)
         last = range(len(story["fates"]))[-2:]
@@ -204,9 +205,10 @@ class Readings:
         beside: str | None = None,
         turn: int | None = None,
     ) -> dict[str, Any]:
-        """Return the inspector's initial state: the first failure that lost evidence while another policy was right.
+        """Return the inspector's initial state: a failure that lost evidence while another policy was right, if any.
 
-        The reading opens at the turn that lost the evidence. Arguments narrow the choice; an unknown value raises
+        Otherwise it is the reading that comes closest to that. It opens at the turn that lost the evidence, or at the
+        ``first`` turn of its :meth:`story`. Arguments narrow the choice; an unknown value raises
         ``ValueError`` with the known ones. ``beside`` is the other reading's policy (with its reader, unless that is
         ``overwrite``), or ``""`` for none; ``turn`` is numbered from 1.
         """
@@ -246,7 +248,7 @@ class Readings:
     def embedded(self, keys: Sequence[str], room: float) -> dict[str, Any]:
         """Return the stories of readings, and the texts of as many turns as fit into ``room`` bytes.
 
-        If not all turns of a reading fit, only the notable ones are included.
+        If not all turns of a reading fit, only the notable ones are included, or none if these do not fit either.
         """
         stories: dict[str, Any] = {}
         details: dict[str, Any] = {}
@@ -267,9 +269,9 @@ class Readings:
         return {"stories": stories, "details": details, "phrases": phrases}
 
     def packs(self, keys: Sequence[str], room: float) -> dict[str, dict[str, Any]]:
-        """Return what :meth:`embedded` does, apart for each document; the text of a chunk is there once.
+        """Return the same as :meth:`embedded`, but grouped by document, with the text of each chunk only once.
 
-        ``details`` name a chunk's text by its number in ``texts``.
+        In ``details``, the text of a chunk is its index in ``texts``.
         """
         found = self.embedded(keys, room)
         packs: dict[str, dict[str, Any]] = {}

@@ -24,7 +24,7 @@ from memagent_lib.scoring import score
 from memagent_lib.trace import Trace, Turn
 
 SAVED_BYTES = 300_000
-"""The limit for texts in a saved notebook, which has those of the readings that the widget opens with."""
+"""How many bytes of texts a saved notebook has at most. They are those of the readings that the widget opens with."""
 
 
 class Inspector(anywidget.AnyWidget):

@@ -1,7 +1,7 @@
 """Models that are not folders yet: GGUF files, and models that a package index carries, each made into a folder once.
 
-:func:`find_model` is the one way from the name that a user gives to what loads: a folder, or a hub name. Knows files;
-loads no weights itself except to convert them, and knows no engine.
+:func:`find_model` turns any name that a user gives into one that can be loaded: a folder, or a hub name. This package
+depends on no engine, and loads weights only to convert them.
 """
 
 from memagent_lib.models.finding import find_model, source_hash

@@ -1,4 +1,4 @@
-"""From the name that a user gives for a model to what loads."""
+"""Find the folder or hub name to load for the name that a user gives for a model."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from memagent_lib.models.published import PUBLISHED
 
 
 def find_model(model: str) -> str:
-    """Return what loads a model: the absolute path of a folder, or a hub name unchanged.
+    """Return what to load for a model: the absolute path of a folder, or a hub name unchanged.
 
-    A GGUF file is converted once, and its folder is returned; :data:`PUBLISHED` names a folder too. A folder of the
-    same name comes first. Raises :class:`MissingFile` for a GGUF file that does not exist, and for a published model
-    that has not been fetched.
+    A GGUF file is converted once, and its folder is returned. A name in :data:`PUBLISHED` stands for that model's
+    folder, unless there is a folder of this name. Raises :class:`MissingFile` for a GGUF file that does not exist and
+    for a published model that has not been fetched, and :class:`ModelError` for a GGUF file that cannot be converted.
     """
     path = paths.model_path(model)
     if Path(path).is_dir():
@@ -29,7 +29,10 @@ def find_model(model: str) -> str:
 
 
 def gguf_file(model: str) -> Path | None:
-    """Return the path of the GGUF file that ``model`` names, or ``None`` if it names none."""
+    """Return the path of the GGUF file that ``model`` names, or ``None`` if it names none.
+
+    Raises :class:`MissingFile` if the file does not exist.
+    """
     if not model.lower().endswith(".gguf"):
         return None
     file = paths.absolute(model)

@@ -28,7 +28,7 @@ from memagent_lib.models.model_cache import (
 from memagent_lib.paths import write_atomically
 
 FLOAT32_BELOW = 1_000_000_000
-"""Up to this number of parameters a folder has float32 weights, the exact values of the file; above, bfloat16."""
+"""Below this number of parameters, a folder has float32 weights, the exact values of the file; from it on, bfloat16."""
 LLAMA3_TRAINED_WINDOW = 8192
 PROCESS_BYTES = 600_000_000  # of torch and transformers themselves
 _SPLIT = "split.count"
@@ -37,8 +37,8 @@ _SPLIT = "split.count"
 def converted(file: Path) -> Path:
     """Return the folder made from a GGUF file, in the cache under the file's name and hash.
 
-    Raises :class:`ModelError` if the file is no GGUF file, is one part of several, has an architecture or a tokenizer
-    that cannot be converted, or needs more memory or disk than is free.
+    Raises :class:`ModelError` if the file is no GGUF file, is one part of several, has an architecture, a tokenizer or
+    a scaling of positions that cannot be converted, or needs more memory or disk than is free.
     """
     sha256 = file_hash(file)
     folder = cache_folder() / f"{file.stem}-{sha256[:12]}"

@@ -43,7 +43,7 @@ _NORMALIZED = ("qwen2", "deepseek-r1-qwen")
 
 
 def write_tokenizer(reader: Any, folder: Path, file: Path) -> None:
-    """Write ``tokenizer.json``, ``tokenizer_config.json`` and ``chat_template.jinja``.
+    """Write ``tokenizer.json``, ``tokenizer_config.json`` and, if the file has one, ``chat_template.jinja``.
 
     Raises :class:`ModelError` for a kind of tokenizer whose ids would not be those of the original.
     """

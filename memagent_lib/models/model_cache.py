@@ -28,7 +28,7 @@ def cache_folder() -> Path:
 
 
 def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
-    """Return ``folder``, after calling ``make`` with an empty folder that then gets its name, unless it exists.
+    """Return ``folder``. If it does not exist, ``make`` first fills an empty folder, which then gets its name.
 
     Two processes that need the same folder make it once. What a killed process left is made again.
     """

@@ -1,4 +1,4 @@
-"""Small line charts for a live page: SVG in the page's text colour, one dot per step, values on hover."""
+"""Small line charts for a live page: SVG in the page's text colour, dots with values on hover."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ def smoothed(points: Points) -> bool:
 def svg_chart(lines: Mapping[str, Points], write: Callable[[float], str], most: float | None = None) -> str:
     """Return a chart as SVG: for each of ``lines`` a dot per step, and a line along their running mean.
 
-    If there are only a few dots (:func:`smoothed`), the line connects them instead. ``write`` formats a value as text;
-    ``most`` is the largest possible value. The axis extends below 0 only for negative values.
+    If there are only a few dots (:func:`smoothed`), the line connects them instead. Beyond :data:`MOST_POINTS` steps, a
+    dot is the mean of several. ``write`` formats a value as text; ``most`` is the largest possible value. Unless a
+    value is negative, the axis begins just below 0 or higher.
     """
     thinned = tuple((name, tuple(_thinned(points))) for name, points in lines.items())
     return _draw(thinned, write, most)
@@ -104,7 +105,7 @@ def _with_titles(svg: str, titles: Sequence[Sequence[str]]) -> str:
 
 
 def _thinned(points: Points) -> Iterator[tuple[int, float]]:
-    """Yield at most :data:`MOST_POINTS` points, each the mean of equally many points, at the last one's step."""
+    """Yield at most :data:`MOST_POINTS` points, each the mean of several, at the step of their last one."""
     size = -(-len(points) // MOST_POINTS)
     for at in range(0, len(points), size):
         stretch = points[at : at + size]

@@ -1,8 +1,8 @@
 """Figures of evaluations and training: tidy frames in, ``Axes`` out, all in the same style.
 
 There is one line per policy, reader and varied setting, each in its own colour. Baselines, and repeats with other
-training seeds, are thin lines in their policy's colour; only those repeats are drawn without their intervals. This
-module does not depend on runs or files.
+training seeds, are thin lines in their policy's colour. Accuracy has intervals, except for those repeats; cost has
+bands, except for baselines. This module does not depend on runs or files.
 """
 
 from __future__ import annotations
@@ -188,8 +188,8 @@ def _rates(group: pd.DataFrame, column: str) -> dict[int, Rate]:
 def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw the memory's length in tokens after each chunk: the mean over traces and the middle 80 %.
 
-    Takes turn rows (:meth:`memagent_lib.trace.Trace.to_frame`), and draws one line per policy and reader if there is a
-    column ``policy``. Memories truncated at their limit are marked.
+    Takes turn rows (:meth:`memagent_lib.trace.Trace.to_frame`), and draws one line per policy and reader, as far as the
+    rows have these columns. Memories truncated at their limit are marked.
     """
     ax = axes_or_new(ax, 6.8, 3.8)
     reads = traces[traces["kind"].isin(("read", "gate", "recall"))]

@@ -100,7 +100,7 @@ def new_axes(width: float, height: float, columns: int = 1, rows: int = 1) -> li
 def _load_backend() -> None:
     """Have matplotlib load its backend now.
 
-    Loaded inside an ``rc_context``, the backend that a notebook has chosen would be lost at the end of the context.
+    If it were first loaded inside an ``rc_context``, a notebook's choice of backend would be undone when that ends.
     """
     import matplotlib.pyplot as plt
 
@@ -234,7 +234,7 @@ def running_mean(values: pd.Series) -> pd.Series:
 
 
 def short_count(count: float) -> str:
-    """Return a count in at most four characters: 512, 8K, 3.5M. K and M are powers of two, as is usual for tokens."""
+    """Return a count in short form: 512, 8K, 3.5M. K and M are powers of two, as is usual for tokens."""
     for size, sign in ((1 << 20, "M"), (1 << 10, "K")):
         if count >= size:
             return f"{count / size:.3g}{sign}"
@@ -390,7 +390,8 @@ def style_handles(readers: Iterable[str]) -> list[Any]:
 def tokens_of_a_chunk(results: pd.DataFrame) -> int | None:
     """Return how many tokens a chunk has; ``None`` if the rows differ or do not record it.
 
-    Only readers with a memory count, because a baseline's chunk is all the text that it reads at once.
+    If there are readers with a memory, only they count, because a baseline's chunk is all the text that it reads at
+    once.
     """
     if "chunk_tokens" not in results:
         return None

@@ -1,7 +1,7 @@
 """The web application: it answers chat and text completion requests by reading their documents with a memory.
 
-If a client disconnects, its reading ends. The server sets the sampling, so a request's own settings are reported back
-as ignored.
+If a client disconnects, its reading ends. The server sets the sampling, so settings in a request that differ are
+reported back as ignored.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ CLIENT_GONE = 499  # nginx's code; only a log sees it
 class ServeSettings:
     """How a server answers: ``readings`` requests run concurrently, ``waiting`` more may queue, others get status 429.
 
-    ``split`` is the default rule for dividing a message (:data:`~memagent_lib.serve.conversation.SPLITS`).
-    ``allowed_hosts`` are names of this machine besides localhost, such as a proxy's.
+    A request has at most ``body_mb`` megabytes. ``split`` is the default rule for dividing a message
+    (:data:`~memagent_lib.serve.conversation.SPLITS`). ``allowed_hosts`` are names of this machine besides localhost,
+    such as a proxy's.
     """
 
     name: str

@@ -1,9 +1,9 @@
 """Find the document and the question in a chat request, by the first rule that applies; every reply names that rule.
 
 1. The fields ``document`` and ``question`` of the request's body are used; the messages supply a field that is not set.
-2. The last message is the question, and the messages before it are the document.
-3. A single message that fits ``question_tokens`` is a question without a document.
-4. A named split divides the single message: the request's ``split``, or the server's.
+2. The last of several messages is the question if it fits ``question_tokens``; those before it are the document.
+3. A single message that fits ``question_tokens`` is a question without a document, unless the request names a split.
+4. A split divides the last message: the request's ``split``, or the server's. Earlier messages go before the document.
 
 A cue for the reply ("Answer:", or a last message of the assistant) is never the question: :mod:`message` states how
 cues are recognised and how the default split finds the question. System messages are instructions, and other messages
@@ -86,7 +86,11 @@ class ChatMessage(BaseModel):
 
 
 class ChatRequest(BaseModel):
-    """The body of ``/v1/chat/completions``. Fields not listed here are reported back as ignored."""
+    """The body of ``/v1/chat/completions``.
+
+    Other fields that would change a reply are refused (:func:`~memagent_lib.serve.wire.require_supported`) or reported
+    back as ignored.
+    """
 
     model_config = ConfigDict(extra="allow", strict=True)
 

@@ -4,8 +4,9 @@ Harnesses fill a template: an instruction, the document, the instruction again, 
 model's reply continues ("Answer:", "会议总结：", "The code of the owl is"). The rules read the form of the text and the
 words that its parts share, so they hold in any language:
 
-1. A *cue* is an unfinished sentence at the end that is short and ends in a colon, or that follows a question and ends
-   in a colon or repeats the question's words. A cue is never the question.
+1. A *cue* is an unfinished sentence at the end. It ends in a colon, and is short, or follows a question or another
+   line with a label; or it follows a question and is a single word or repeats the question's words. A cue is never the
+   question.
 2. Tags on lines of their own around most of the message enclose the document. Headings may also divide a message.
 3. The question is the last example, if earlier, answered examples have the same cue; else the last line, if it has a
    label ("Question:") or a question mark; else, if there is a cue, a question by itself at the beginning, or the first

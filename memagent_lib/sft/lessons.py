@@ -45,7 +45,7 @@ def lessons_from_examples(examples: Iterable[Example], encoder: Encoder, config:
 
 
 def lessons_from_traces(results: Iterable[Result]) -> Iterator[Lesson]:
-    """Yield all turns of the right readings; of several right readings of an example, those of the shortest.
+    """Yield all turns of the right readings; of several of one example, only that with the fewest reply tokens counts.
 
     Readings whose memory or answer was cut at the token limit are left out: their last words are no example to follow.
     """

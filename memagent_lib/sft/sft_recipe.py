@@ -39,9 +39,9 @@ class SftConfig:
     *Lessons.* The ``blind`` teacher ignores the question: it copies a random selection of the statements in old memory
     and chunk, so the policy learns neither what to remember nor how much; reinforcement learning has to teach both. The
     ``aware`` teacher copies the evidence and nothing else; use it for an upper bound. A statement is what the regular
-    expression ``statements`` matches, a whole sentence by default; a memory holds at most ``most_statements``.
-    ``known`` is the share of answer turns whose memory has all the evidence; the others are answered ``unknown`` unless
-    the memory happens to have it.
+    expression ``statements`` matches, a whole sentence by default; a memory holds at most ``most_statements``. If the
+    memory of an answer turn lacks evidence, all of it is added with the probability ``known``; otherwise the answer is
+    ``unknown``.
 
     *Training.* ``steps`` optimizer steps of ``batch`` turns. The learning rate rises to ``lr`` in ``warmup_steps``,
     then falls along a line to a tenth of it. ``lora_rank`` above 0 trains adapters of that rank on all linear layers. A

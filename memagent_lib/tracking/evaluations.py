@@ -61,7 +61,7 @@ def log_results(
     """Log the rows, metrics and readings of an evaluation; return the rows with the labels as columns.
 
     Besides the overall score and counts, metrics are logged per reader, with the length in chunks as MLflow's step (0
-    if it is unknown). If ``model`` is set, they are also attached to that model in MLflow. The rows get columns for
+    if it is unknown). If ``model`` is set, all but the counts are also attached to that model. The rows get columns for
     the ``labels`` (such as ``policy="trained"``), for the ids of the run and of each reading's trace, and for the
     ``settings`` (:func:`settings_of`) that distinguish evaluations in tables. The column ``flops`` is filled if the
     model's shape is known. A ``judgement`` adds its columns, its numbers as metrics, and its summary as
@@ -125,8 +125,8 @@ def evaluate_files(
 
     ``memagent evaluate`` and the notebook 03_evaluate call this. Finished turns and results are saved below ``folder``,
     so the same call continues after a crash. The rows are saved there as ``POLICY.parquet``, so that figures can
-    compare several policies. With ``add``, earlier rows in that file remain, except those with the reader and the data
-    file of new rows. A ``judge`` gives its verdicts after all readings, in columns of their own.
+    compare several policies. With ``add``, earlier rows in that file remain, except those with the reader, data file
+    and settings of new rows. A ``judge`` gives its verdicts after all readings, in columns of their own.
     """
     policy = policy or policy_name(model)
     run.data(*plan.files)
@@ -189,7 +189,7 @@ def log_readings(run: Run, results: Iterable[Result], limit_bytes: int = 64 << 2
 
 
 def load_results(run: Run) -> list[Result]:
-    """Return the results that were logged to a run, with their examples. Raises :class:`TrackingError` without any."""
+    """Return the results that a run has logged, with their examples. Raises :class:`TrackingError` if it has none."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             return read_results(run.fetch(RESULTS_FOLDER, folder))
@@ -203,7 +203,8 @@ def load_readings(
     """Load the readings that result rows describe, from the runs that the rows name.
 
     They are returned by the name of their policy, with the settings that varied. ``reader`` and ``chunks`` (the length)
-    select rows. Raises :class:`TrackingError` if a name has no reading among the selected rows.
+    select rows; raises :class:`TrackingError` if none of a policy's readings is selected. Readings that did not fit
+    into their run (:func:`log_readings`) are missing.
     """
     rows = keyed(rows)
     selected = rows
@@ -249,8 +250,8 @@ def evaluations(experiment: Experiment) -> pd.DataFrame:
 def choose(experiment: Experiment, left: str = "", right: str = "", reader: str = "overwrite") -> pd.DataFrame:
     """Choose the two newest evaluations with a document in common, and return their result rows of ``reader``.
 
-    Only documents with a length in chunks count. ``left`` and ``right`` restrict the choice to a run (its id or the
-    beginning of the id) or to the runs of a policy. Rows of the left evaluation come first. The column ``policy``
+    Only scored documents with a length in chunks count. ``left`` and ``right`` restrict the choice to a run (its id or
+    the beginning of the id) or to the runs of a policy. Rows of the left evaluation come first. The column ``policy``
     or ``varied`` differs between the two, even if both evaluate the same policy.
     """
     runs = evaluations(experiment)
@@ -278,7 +279,7 @@ def choose(experiment: Experiment, left: str = "", right: str = "", reader: str 
 
 
 def differing(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the parameters in which the runs of result rows differ: a row per parameter, a column per policy."""
+    """Return the parameters in which the runs of result rows differ: a row per parameter, a column per run."""
     policies = keyed(rows).groupby("run_id", sort=False)["variant"].first()
     params = load_runs(experiment).set_index("run_id").loc[policies.index].filter(like="params.").fillna("")
     params = params.rename(columns=lambda name: name.removeprefix("params.")).set_axis(policies.to_list()).T

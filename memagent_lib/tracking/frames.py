@@ -15,7 +15,8 @@ def load_runs(experiment: Experiment, where: str = "") -> pd.DataFrame:
     """Return one row per run, newest first.
 
     Columns: ``run_id, name, status, started, seconds, parent``, then every ``data.*`` (a file's hash), ``metrics.*``,
-    ``params.*`` and ``tags.*``. ``where`` is in MLflow's filter language, such as ``"params.model = 'x'"``.
+    ``params.*`` and ``tags.*`` (except MLflow's own). ``where`` is in MLflow's filter language, such as
+    ``"params.model = 'x'"``.
     """
     query = {"max_results": 1000, "order_by": ["start_time DESC"]}
     found = all_pages(experiment.client.search_runs, [experiment.experiment_id], where, **query)

@@ -160,7 +160,10 @@ def count_spans(uri: str) -> None:
 
 
 def _require_answer(uri: str) -> None:
-    """Raise :class:`TrackingError` at once if no server answers; MLflow itself would keep trying for minutes."""
+    """Raise :class:`TrackingError` if no server answers within 10 s, or if its MLflow has an older major version.
+
+    MLflow itself would keep trying for minutes.
+    """
     try:
         urllib.request.urlopen(uri, timeout=10).close()
     except urllib.error.HTTPError:

@@ -51,7 +51,7 @@ def device_module() -> ModuleType:
 
 
 class CpuPlatform(PlatformBase):
-    """verl's platform for CPUs: every process is a device, gloo connects processes, shared memory carries weights."""
+    """A platform for verl on CPUs: each process is a device, gloo connects processes, shared memory carries weights."""
 
     device_name = "cpu"
     vendor_name = "cpu"

@@ -80,9 +80,10 @@ def fits(shape: ModelShape, fit: CpuFit, workers: int, available: float) -> bool
 def choose_fit(shape: ModelShape, window: int, servers: int, workers: int, machine_bytes: float) -> CpuFit:
     """Return the fastest settings that fit a machine of ``machine_bytes``, or the smallest if none do.
 
-    Large micro-batches come first, then fewer servers, then activation checkpointing, which computes the forward pass
-    twice. A micro-batch has at least ``window`` tokens, the longest row. The machine's whole memory decides, not what
-    is free at the moment, so that a run rounds its sums in the same way each time.
+    If the memory is short, micro-batches become smaller first; next there are fewer servers; activation checkpointing,
+    which computes the forward pass twice, comes last. A micro-batch has at least ``window`` tokens, the longest row.
+    The machine's whole memory decides, not what is free at the moment, so that a run rounds its sums in the same way
+    each time.
     """
     options = list(_options(window, servers, workers))
     return next((option for option in options if fits(shape, option, workers, machine_bytes)), options[-1])
@@ -104,7 +105,7 @@ def machine_bytes() -> float:
 
 
 def free_bytes() -> float:
-    """Return the memory that processes on this machine, or in this container, can still take."""
+    """Return the memory that is available on this machine, but at most the limit of this process's container."""
     import psutil
 
     return min(psutil.virtual_memory().available, _container_limit())
@@ -120,7 +121,7 @@ def fit_of(settings: Mapping[str, Any], nodes: int) -> CpuFit:
 
 
 def require_free(needed: Mapping[str, float], fit: CpuFit, free: float) -> None:
-    """Raise :class:`MemoryShort` if much less memory is free than a run needs."""
+    """Raise :class:`MemoryShort` if less than the share :data:`LEAST_FREE` of what a run needs is free."""
     total = sum(needed.values())
     if free >= LEAST_FREE * total:
         return

@@ -101,7 +101,7 @@ def _bucket_mb(model: str) -> int:
 
 
 def require_memory(recipe: Recipe, encoder: Encoder) -> None:
-    """Raise :class:`~memagent_lib.rl.cpu.cpu_memory.MemoryShort` if a run would not fit into what is free now."""
+    """Raise :class:`~memagent_lib.rl.cpu.cpu_memory.MemoryShort` if much less memory is free than the run may need."""
     fit = fit_of(cpu_settings(recipe, encoder) | dict(recipe.verl), recipe.nodes)
     require_free(memory_of(shape_of(recipe.model.path), fit, recipe.workers), fit, free_bytes())
 

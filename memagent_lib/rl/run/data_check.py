@@ -75,8 +75,8 @@ def checked_data(recipe: Recipe, encoder: Encoder, folder: RunFolder) -> Recipe:
 
     If ``data.bad_examples`` is ``leave_out``, a file with bad examples is copied to the run's folder without them. A
     file that another program wrote is copied in our layout (:func:`~memagent_lib.data.is_as_saved`). Raises
-    :class:`SettingsError` if there are bad examples and the setting is ``refuse``, and if the training set is smaller
-    than one step.
+    :class:`SettingsError` if there are bad examples and the setting is ``refuse``, if a file has no usable example, or
+    if the training set is smaller than one step.
     """
     good = {}
     for number, path in enumerate((*recipe.data.files, *recipe.data.eval)):

@@ -1,7 +1,7 @@
 """The health of a training run: bounds on its metrics, what a crossed bound mostly means, and what to change.
 
-Every bound is on the mean of the last :data:`WINDOW` steps, so that one odd step is no sign. Knows the metrics of a
-run. Knows no process, and does not know why a bound was crossed.
+Every bound is on the mean of the last :data:`WINDOW` steps, so that one odd step is no sign. This module depends only
+on a run's metrics, from which it cannot tell for certain why a bound was crossed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 WINDOW = 5
 BEFORE = 20
-"""How many steps before the window make the usual size of a gradient."""
+"""The usual size of a gradient is the median of this many steps before the window."""
 LEAST_REWARD = 0.1
 """A best reward below this is mostly noise, and nothing is lost when it falls."""
 Points = Mapping[str, Sequence[tuple[int, float]]]

@@ -37,8 +37,9 @@ def cluster_environment(recipe: Recipe) -> dict[str, str]:
 def connect(recipe: Recipe, folder: RunFolder, device: str, verl: Any) -> object:
     """Start Ray or join the cluster at ``[cluster] address``, and reserve it for this run.
 
-    Returns the claim; the reservation lasts until the caller drops the claim. Raises :class:`RunError` if the cluster
-    does not answer, is too small, is reserved for another run, or cannot see the run's folder.
+    Returns the claim; the reservation lasts until the caller drops the claim. A private Ray on a CPU needs none, and
+    ``None`` is returned. Raises :class:`RunError` if the cluster does not answer, is too small, is reserved for another
+    run, or cannot see the run's folder.
     """
     import ray
 

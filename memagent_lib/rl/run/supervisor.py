@@ -1,8 +1,8 @@
 """The process that owns a training run, its MLflow run and its final status, and outlives terminals and notebooks.
 
 :mod:`memagent_lib.rl.run.launcher` starts it as ``python -m memagent_lib.rl.run.supervisor RUN_FOLDER``. It starts the
-process that trains, turns verl's metrics into status and MLflow metrics, and ends all of its descendants. It is the
-only writer of the MLflow store, so the store needs no lock, and training never waits for MLflow.
+process that trains, turns verl's metrics into status and MLflow metrics, and ends all of its descendants. Of the run's
+processes, only this one writes to MLflow, so training never waits for it.
 """
 
 from __future__ import annotations

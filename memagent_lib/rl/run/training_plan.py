@@ -168,7 +168,7 @@ def _short(path: str) -> str:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """The needs of a recipe. :meth:`lines` reports them; :meth:`check` raises if no known GPU fits."""
+    """The needs of a recipe. :meth:`lines` reports them; :meth:`check` raises an error if they cannot be met."""
 
     recipe: Recipe
     device: str
@@ -286,7 +286,10 @@ class TrainingPlan:
         )
 
     def check(self) -> None:
-        """Raise :class:`PlanError` if no known GPU fits, the disk is too small, or examples would be refused."""
+        """Raise :class:`PlanError` if a device, the disk or the examples do not suffice.
+
+        Raises :class:`SettingsError` if there are too few examples for one step.
+        """
         if self.unusable and self.recipe.data.bad_examples == "refuse":
             raise PlanError(f'{self.unusable[0]}. Mend them, or set data.bad_examples = "leave_out"')
         if all(Path(path).is_file() for path in self.recipe.data.files):
