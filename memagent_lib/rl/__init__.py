@@ -42,7 +42,7 @@ The parameters of the equation are set by verl's names in a recipe's ``[verl]`` 
 Settings without a name in verl are in ``[train]`` (:class:`~memagent_lib.rl.config.TrainingConfig`) and ``[data]``.
 
 Read ``config``, ``advantages``, ``loss``, ``agent_loop``, ``trainer`` in this order. ``curriculum`` chooses the
-examples, ``run_folder`` describes a run's files, ``verl`` depends on verl's internals, ``cpu`` is needed only without a
+examples, ``health`` has bounds on a run's metrics, ``run_folder`` describes a run's files, ``verl`` depends on verl's internals, ``cpu`` is needed only without a
 GPU, and ``run`` starts and supervises a run's processes. This ``__init__`` loads neither verl nor vLLM nor Ray. The
 room depends on no notebook and no chart.
 """
@@ -59,11 +59,11 @@ from memagent_lib.rl.config import (
     flatten,
     recipe_tables,
 )
+from memagent_lib.rl.health import Sign, signs
 from memagent_lib.rl.loaded_code import Loaded, loaded_by
 from memagent_lib.rl.run import (
     PlanError,
     RunError,
-    Sign,
     TrainingPlan,
     TrainingRun,
     attach,
@@ -73,7 +73,6 @@ from memagent_lib.rl.run import (
     random_policy,
     require_training,
     resolved,
-    signs,
 )
 from memagent_lib.rl.run_folder import Checkpoint, RunFolder, TrainingState, TrainingStatus, load_rollouts, save_rollout
 

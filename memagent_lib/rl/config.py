@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from memagent_lib.bad_memory import OnBadMemory
 from memagent_lib.prompts import Budget, Template
 from memagent_lib.readers import reader_named
 from memagent_lib.rl.advantages import Credit, Overlong
+from memagent_lib.rl.health import WINDOW
 from memagent_lib.rl.verl import verl_keys
 from memagent_lib.settings import SettingsError, key_value, parse, read_toml, require_at_least
 from memagent_lib.trace import Kind
@@ -169,7 +171,7 @@ class TrainingConfig:
 
     *Safety.* A rollout that fails twice removes its prompt from the step. The run stops if more than ``failed_share``
     of a step's prompts, rounded up, fail, or if no turn finishes in ``hang_minutes``. With ``stop_unhealthy`` it also
-    stops once a bound of :data:`memagent_lib.rl.run.health.BOUNDS` is crossed, at the last checkpoint before that
+    stops once a bound of :data:`memagent_lib.rl.health.BOUNDS` is crossed, at the last checkpoint before that
     step; it needs ``verl.trainer.save_freq``, the steps from one checkpoint to the next. The newest
     ``keep_checkpoints`` are retained, and so is the one with the best validation score, even if it is older.
     ``traces_per_step`` rollouts of each step are saved as traces.
@@ -286,6 +288,13 @@ class Recipe:
     def workers(self) -> int:
         """The number of devices per node: GPUs, or training processes on a CPU."""
         return self.verl[verl_keys.WORKERS]
+
+    @property
+    def retained_checkpoints(self) -> int:
+        """How many of the newest checkpoints stay. For ``stop_unhealthy`` one is older than a window of steps."""
+        if not self.train.stop_unhealthy:
+            return self.train.keep_checkpoints
+        return max(self.train.keep_checkpoints, math.ceil(WINDOW / self.verl[verl_keys.SAVE_FREQ]) + 1)
 
     @property
     def chat_template(self) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class TrainingStatus:
     """The status of a run at one moment.
 
     ``reward`` is the mean score of the last step's rollouts. ``retried`` counts, over all steps, the rollouts that
-    failed and were repeated. ``warnings`` are the bounds of :mod:`memagent_lib.rl.run.health` that the last step
+    failed and were repeated. ``warnings`` are the bounds of :mod:`memagent_lib.rl.health` that the last step
     crosses. ``stop_by`` is the time (Unix seconds) at which a requested stop becomes a kill, or 0 if no stop was
     requested.
     """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memagent_lib.rl import Recipe, RunFolder, TrainingState, TrainingStatus, signs
-from memagent_lib.rl.run.health import BOUNDS, points_of
+from memagent_lib.rl.health import BOUNDS, points_of
 from memagent_lib.rl.run.supervisor import Supervisor
 from memagent_lib.settings import SettingsError
 
@@ -72,7 +72,10 @@ def test_every_bound_names_a_meaning_a_change_and_a_source() -> None:
 def test_stopping_when_unhealthy_needs_earlier_checkpoints() -> None:
     with pytest.raises(SettingsError, match=r"set verl\.trainer\.save_freq"):
         Recipe.from_tables(TABLES | {"verl": {"trainer.total_training_steps": 20}})
-    assert Recipe.from_tables(TABLES).train.stop_unhealthy
+    recipe = Recipe.from_tables(TABLES)
+    assert (recipe.train.keep_checkpoints, recipe.retained_checkpoints) == (2, 2)
+    often = TABLES | {"verl": {"trainer.total_training_steps": 20, "trainer.save_freq": 1}}
+    assert Recipe.from_tables(often).retained_checkpoints == 6
 
 
 def test_an_unhealthy_run_stops_at_its_last_healthy_checkpoint(tmp_path: Path) -> None:
@@ -90,8 +93,9 @@ def test_an_unhealthy_run_stops_at_its_last_healthy_checkpoint(tmp_path: Path) -
 
     state, why = supervisor.end(Killed())
     assert state is TrainingState.STOPPED
-    assert "step 10 is the last checkpoint before that; later ones are in" in why and "unhealthy_step_15 and on" in why
-    assert [checkpoint.step for checkpoint in folder.whole_checkpoints()] == [5, 10]
+    assert "step 5 is the last checkpoint before those 5 steps; later ones are in" in why
+    assert "unhealthy_step_10 and on" in why
+    assert [checkpoint.step for checkpoint in folder.whole_checkpoints()] == [5]
     assert (folder.checkpoints / "unhealthy_step_15").is_dir() and folder.stays_stopped
     assert len(points_of(folder.rows())["rollout/entropy"]) == 13
     assert TrainingStatus.from_record(json.loads(json.dumps(supervisor.status.to_record()))) == supervisor.status

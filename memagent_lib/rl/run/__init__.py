@@ -4,7 +4,6 @@
 """
 
 from memagent_lib.rl.run.checks import require_training
-from memagent_lib.rl.run.health import Sign, signs
 from memagent_lib.rl.run.launcher import launch, resolved
 from memagent_lib.rl.run.self_check import check_training, random_policy
 from memagent_lib.rl.run.training_plan import PlanError, TrainingPlan, dry_run
@@ -13,7 +12,6 @@ from memagent_lib.rl.run.training_run import RunError, TrainingRun, attach
 __all__ = [
     "PlanError",
     "RunError",
-    "Sign",
     "TrainingPlan",
     "TrainingRun",
     "attach",
@@ -23,5 +21,4 @@ __all__ = [
     "random_policy",
     "require_training",
     "resolved",
-    "signs",
 ]

@@ -32,6 +32,7 @@ FREE = (
     "train.failed_share",
     "train.hang_minutes",
     "train.keep_checkpoints",
+    "train.stop_unhealthy",
     "train.traces_per_step",
     "cluster.",
     "tracking.",
@@ -168,7 +169,7 @@ def _check_average(model: ModelConfig) -> None:
 def _check_disk(recipe: Recipe, folder: RunFolder) -> None:
     weights = bytes_of(recipe.model.path, "*.safetensors")
     # Two more than are retained: the best one, and the one that is being written.
-    needed = OVERHEAD_BYTES + STATE_COPIES * weights * (2 + recipe.train.keep_checkpoints)
+    needed = OVERHEAD_BYTES + STATE_COPIES * weights * (2 + recipe.retained_checkpoints)
     # The run's folder may not exist yet; its nearest existing parent is on the same disk.
     existing = next(path for path in (folder.path, *folder.path.parents) if path.exists())
     free = shutil.disk_usage(existing).free

@@ -23,8 +23,8 @@ from types import FrameType
 from memagent_lib import processes
 from memagent_lib.paths import read_lines_from, write_atomically
 from memagent_lib.rl.config import Recipe, flatten
+from memagent_lib.rl.health import WINDOW, Sign, points_of, signs
 from memagent_lib.rl.run.export import export_model
-from memagent_lib.rl.run.health import Sign, points_of, signs
 from memagent_lib.rl.run.ray_cluster import cluster_environment
 from memagent_lib.rl.run.stacks import log_stacks
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus, load_rollouts
@@ -274,12 +274,13 @@ class Supervisor:
 
     def _give_up(self, sign: Sign) -> str:
         """Make the last checkpoint before a sign the one to resume from, and return why the run has ended."""
-        aside = self.folder.set_aside_from(sign.step)
+        # The mean of a window crossed the bound, so any of its steps may be the first unhealthy one.
+        aside = self.folder.set_aside_from(sign.step - WINDOW + 1)
         self.folder.request_stop(until_resumed=True)  # the same settings would lead here again
         last = self.folder.latest_checkpoint()
-        healthy = "no checkpoint is from before that"
+        healthy = f"no checkpoint is from before those {WINDOW} steps"
         if last:
-            healthy = f"step {last.step} is the last checkpoint before that"
+            healthy = f"step {last.step} is the last checkpoint before those {WINDOW} steps"
         if aside:
             healthy += f"; later ones are in {self.folder.checkpoints} as unhealthy_step_{aside[0]} and on"
         return f"train.stop_unhealthy: {sign.text}; {healthy}"

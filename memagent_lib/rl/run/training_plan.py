@@ -294,7 +294,7 @@ class TrainingPlan:
             raise PlanError(f'{self.unusable[0]}. Mend them, or set data.bad_examples = "leave_out"')
         if all(Path(path).is_file() for path in self.recipe.data.files):
             require_enough(self.recipe, sum(map(count, self.recipe.data.files)))
-        checkpoints = self.recipe.train.keep_checkpoints + 2  # the best one, and one that is being written
+        checkpoints = self.recipe.retained_checkpoints + 2  # the best one, and one that is being written
         needed = checkpoints * self.checkpoint_bytes() + self.export_bytes()
         if needed > self.free_disk:
             sizes = (
@@ -359,7 +359,7 @@ class TrainingPlan:
         else:
             yield from self._gpu_lines()
         size, policy, free = (n / 1e9 for n in (self.checkpoint_bytes(), self.export_bytes(), self.free_disk))
-        needed = f"{recipe.train.keep_checkpoints + 2} checkpoints of {size:.2f} GB, the policy of {policy:.2f} GB"
+        needed = f"{recipe.retained_checkpoints + 2} checkpoints of {size:.2f} GB, the policy of {policy:.2f} GB"
         yield f"disk        {needed}; {free:,.0f} GB free here"
 
     def _cpu_line(self) -> str:

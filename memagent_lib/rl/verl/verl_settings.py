@@ -204,7 +204,7 @@ def _trainer(recipe: Recipe, folder: RunFolder) -> dict[str, Any]:
             "dynamic_sampling": train.dynamic_sampling,
             "skip_equal_groups": train.skip_equal_groups,
             "failed_share": train.failed_share,
-            "keep_checkpoints": train.keep_checkpoints,
+            "keep_checkpoints": recipe.retained_checkpoints,
             "poll_s": POLL_S,
             "trace_folder": str(folder.traces),
             "stop_file": str(folder.stop_request),
