@@ -42,9 +42,9 @@ The parameters of the equation are set by verl's names in a recipe's ``[verl]`` 
 Settings without a name in verl are in ``[train]`` (:class:`~memagent_lib.rl.config.TrainingConfig`) and ``[data]``.
 
 Read ``config``, ``advantages``, ``loss``, ``agent_loop``, ``trainer`` in this order. ``curriculum`` chooses the
-examples, ``health`` has bounds on a run's metrics, ``run_folder`` describes a run's files, ``verl`` depends on verl's internals, ``cpu`` is needed only without a
-GPU, and ``run`` starts and supervises a run's processes. This ``__init__`` loads neither verl nor vLLM nor Ray. The
-room depends on no notebook and no chart.
+examples, ``health`` has bounds on a run's metrics, ``run_folder`` describes a run's files, ``verl`` depends on verl's
+internals, ``cpu`` is needed only without a GPU, and ``run`` starts and supervises a run's processes. This ``__init__``
+loads neither verl nor vLLM nor Ray. The room depends on no notebook and no chart.
 """
 
 from memagent_lib.rl.advantages import Credit, Overlong

@@ -280,7 +280,10 @@ class Supervisor:
         last = self.folder.latest_checkpoint()
         healthy = f"no checkpoint is from before those {WINDOW} steps"
         if last:
-            healthy = f"step {last.step} is the last checkpoint before those {WINDOW} steps"
+            healthy = (
+                f"step {last.step} is the last checkpoint before those {WINDOW} steps, and a new run can start from "
+            )
+            healthy += str(last.huggingface)
         if aside:
             healthy += f"; later ones are in {self.folder.checkpoints} as unhealthy_step_{aside[0]} and on"
         return f"train.stop_unhealthy: {sign.text}; {healthy}"
