@@ -91,10 +91,11 @@ class Reply:
 
     A backend returns the raw text; :meth:`memagent_lib.prompts.Encoder.interpret` then moves a reasoning model's
     thoughts from ``text`` to ``thinking``. ``finish_reason`` is ``"stop"``, or ``"length"`` if the token limit
-    truncated the reply. Token counts are the engine's. ``signal`` is the command that the reader found in the reply:
-    ``"keep"``, ``"done"`` or ``"recall: words"``. ``sampling_left_out`` names the sampling settings that the server
-    refuses, such as ``"temperature=0.3"``; it used its own. ``started`` (Unix time) and ``seconds`` measure the
-    backend's work, including its queue; comparisons of replies ignore both.
+    truncated the reply, or ``"edited"`` if a person changed it in the inspector. Token counts are the engine's.
+    ``signal`` is the command that the reader found in the reply: ``"keep"``, ``"done"`` or ``"recall: words"``.
+    ``sampling_left_out`` names the sampling settings that the server refuses, such as ``"temperature=0.3"``; it used
+    its own. ``started`` (Unix time) and ``seconds`` measure the backend's work, including its queue; comparisons of
+    replies ignore both.
     """
 
     text: str

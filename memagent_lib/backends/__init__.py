@@ -1,4 +1,4 @@
-"""Backends: each turns one request into one raw reply, or raises :class:`BackendError`.
+"""Backends: each turns one request into one raw reply, or raises :class:`BackendError` or :class:`BackendUnavailable`.
 
 Every backend, whatever its engine, makes these promises. Requests may run concurrently, and each gets its own reply. A
 greedy reply does not depend on what else is running. Token counts and the finish reason come from the engine. A reply
@@ -6,8 +6,9 @@ has at most ``max_tokens`` tokens; if that limit truncated it, its finish reason
 fit ``window`` is refused before any work. ``tests/backends/test_backend_contract.py`` checks every entry of
 :data:`BACKENDS`.
 
-:class:`Scripted` needs no model; the others load theirs when they are opened. :class:`ModelShape` computes what a
-model's turns cost without loading its weights. This package does not depend on readers.
+:class:`Scripted` needs no model; the others load theirs, or find it on its server, when they are opened.
+:class:`ModelShape` computes what a model's turns cost without loading its weights. This package does not depend on
+readers.
 """
 
 from memagent_lib.backends.end_tokens import end_tokens

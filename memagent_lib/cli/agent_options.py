@@ -141,7 +141,10 @@ def _extra(pairs: list[str]) -> dict[str, Any]:
 
 
 def api_key(path: str | None) -> str | None:
-    """Return the server's key in a file, or ``None`` without a file."""
+    """Return the server's key, read from the file at ``path``; ``None`` if ``path`` is not set.
+
+    Raises ``FileNotFoundError`` if there is no such file.
+    """
     if not path:
         return None
     file = Path(path)

@@ -93,7 +93,7 @@ class LabServer:
                 raise OSError(f"{self.name} {late}; its log is {self.log}")
 
     def stop(self) -> None:
-        """Stop the server and its children, if need be by force after :data:`STOP_GRACE_S`."""
+        """Stop the server. If it has not ended after :data:`STOP_GRACE_S` seconds, kill it and its children."""
         self.process.terminate()
         try:
             self.process.wait(STOP_GRACE_S)

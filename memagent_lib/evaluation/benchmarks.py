@@ -137,8 +137,9 @@ def _of_benchmarks(results: Sequence[Result], published: pd.DataFrame) -> list[R
 def length_of(result: Result) -> str:
     """Return a document's length as benchmarks write it (``8K``, ``3.5M``): the nearest published length in tokens.
 
-    If none is near, return the nearest power of two: to the length that the document was made for, which is the same
-    for all documents of a file, or else to its own. Documents of LongBench have no length (:data:`ANY_LENGTH`).
+    If none is near, return the power of two that is nearest to the length that the document was made for, which is the
+    same for all documents of a file, or, if that is unknown, to its own length. Documents of LongBench have no length
+    (:data:`ANY_LENGTH`).
     """
     task = benchmark_task(result.example.task)
     if task.startswith(_LONGBENCH):

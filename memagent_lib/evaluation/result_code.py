@@ -1,8 +1,8 @@
 """Hash the code that a result depends on; the files that matter are found automatically.
 
 These are the files of the rooms (folders and modules of the library) that read or judge, and of all rooms that they
-import, directly or indirectly. No list is maintained by hand, so none can miss a file. Comments, docstrings and layout
-do not change the hash.
+import, directly or indirectly, and the library's prompt templates. No list is maintained by hand, so none can miss a
+file. Comments, docstrings and layout do not change the hash.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ def states(found: str, answers: Sequence[str]) -> str:
 
 
 def spans(text: str, answer: str) -> list[tuple[int, int]]:
-    """Return the spans of a text in which all words of an answer occur side by side.
+    """Return the spans of a text in which the words of an answer, articles aside, follow one another.
 
     Both texts must have passed through :func:`spelling`.
     """

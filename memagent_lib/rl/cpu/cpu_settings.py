@@ -1,6 +1,7 @@
 """The settings and environment variables with which verl, vLLM and Ray train on a bare CPU.
 
-Comments give the reasons. Computing the settings needs only a recipe and loads none of these packages.
+Comments give the reasons. The settings are computed from a recipe, the model's shape and the machine's memory, without
+loading any of these packages.
 """
 
 from __future__ import annotations

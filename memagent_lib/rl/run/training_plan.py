@@ -131,7 +131,10 @@ def chunks_per_document(recipe: Recipe, encoder: Encoder) -> tuple[float, str]:
 
 
 def stage_lines(recipe: Recipe) -> Iterator[str]:
-    """Yield a line per stage: its steps, its files, and, if the files exist here, how often each example is drawn."""
+    """Yield a line per stage: its steps, its files, and, if the files exist here, how often each example is drawn.
+
+    A last line counts the stages that the run does not reach, if there are any.
+    """
     first = 1
     for stage in recipe.stages:
         prompts = stage.steps * recipe.prompts

@@ -35,7 +35,10 @@ class RunTrainer(PPOTrainerSync):
         return RunFolder(Path(self.settings.trace_folder).parent)
 
     def on_step_begin(self) -> None:
-        """If a stop was requested, stop the run here, between two steps, while nothing else is running."""
+        """If a stop was requested, save a checkpoint and raise :class:`StopRequested`.
+
+        This is done between two steps, while nothing else is running.
+        """
         self.folder.beat()
         if not Path(self.settings.stop_file).exists():
             return
