@@ -5,6 +5,7 @@ The sentences are those of public reports, named by project and number; those wi
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,10 +14,14 @@ from memagent_lib.agent import Agent, AgentSettings, open_agent
 from memagent_lib.backends import BackendError, Sampling, Scripted
 from memagent_lib.bad_memory import Fault, OnBadMemory, PromptParts, fault_of
 from memagent_lib.data import Example
+from memagent_lib.documents import on_bad_memory_for, read_files
 from memagent_lib.driver import Observer
+from memagent_lib.evaluation import Result, bad_memory_notes, to_frame
+from memagent_lib.inspector.readings import Readings
 from memagent_lib.journal import Journal
 from memagent_lib.prompts import Request, Template
 from memagent_lib.readers import READERS, gated, map_merge, multislot, recall
+from memagent_lib.scoring import score
 from memagent_lib.trace import Kind, Reply, Trace
 
 TEMPLATE = Template.load("chunk_first")
@@ -349,6 +354,61 @@ def test_a_second_attempt_is_sampled_with_a_seed_of_its_own():
     sampled = Sampling(temperature=1.0, top_p=0.9, seed=3)
     assert sampled.for_request(second) is sampled
     assert sampled.seed_for(first) != sampled.seed_for(second)
+
+
+# What a person sees
+
+
+@pytest.fixture
+def log(tmp_path, encoder) -> Path:
+    path = tmp_path / "log.txt"
+    path.write_text(three_chunks(encoder))
+    return path
+
+
+def read_log(encoder, log, *replies, **options):
+    agent = Agent(encoder, scripted(*replies), on_bad_memory=OnBadMemory.KEEP)
+    return read_files(agent, [log], [QUESTION], **options)
+
+
+def test_last_lines_and_page_of_a_reading_have_the_reason(encoder, log):
+    reading = read_log(encoder, log, NOTE, "No changes & no updates.", NOTE, "4711")
+    assert reading.warnings == ["in 1 turn a reply was no memory: 1 comment (keep)"]
+    page = reading._repr_html_()
+    assert "the reply was a comment about the memory; the old memory stayed" in page
+    assert "No changes &amp; no updates." in page
+
+
+def test_a_journal_of_before_the_setting_is_continued(encoder, log, tmp_path):
+    taking = Agent(encoder, scripted(NOTE, COMMENT, NOTE, "4711"))
+    read_files(taking, [log], [QUESTION], journal=tmp_path / "j")
+    reading = read_log(encoder, log, NOTE, "4711", journal=tmp_path / "j")  # the first two replies are stored
+    assert reading.trace.memories == (NOTE, NOTE, NOTE)
+
+
+def test_reading_files_leaves_trained_policies_as_they_are(tmp_path):
+    assert on_bad_memory_for(tmp_path) == "keep"
+    assert on_bad_memory_for("Qwen/Qwen2.5-7B-Instruct") == "keep"
+    AgentSettings().save(tmp_path)
+    assert on_bad_memory_for(tmp_path) is None
+
+
+def test_tables_notes_and_the_inspector_count_them(encoder):
+    trace, _ = read(encoder, NOTE, COMMENT, NOTE, "4711")
+    example = Example(id="a", task="toy", question=QUESTION, document="", answers=("4711",), rule="contains")
+    result = Result(example, "overwrite", 1.0, trace, score("contains", trace.answer, example.answers))
+    rows = to_frame([result])
+    assert rows.loc[0, ["bad_memories", "bad_memory_kinds"]].tolist() == [1, "1 comment (keep)"]
+    (note,) = bad_memory_notes(rows)
+    assert note.startswith("overwrite: in 1 turns of 1 readings a reply was no memory")
+    assert bad_memory_notes(rows.drop(columns="bad_memories")) == []
+    readings = Readings({"policy": [result]})
+    (key,) = readings.results
+    assert readings.story(key)["bad"] == [1]
+    detail = readings.detail(key, 1)
+    assert detail["turned_away"] == [COMMENT]
+    assert detail["bad"] == "the reply was a comment about the memory; the old memory stayed"
+    assert readings.entry(key)["fates"][-1] == "a reply was no memory"
 
 
 # Training

@@ -6,6 +6,7 @@ A new entry fails here until the fixture ``backend`` knows how to open it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hostile import serving
@@ -40,7 +41,8 @@ def backend(request, model_folder) -> Iterator[Backend]:
 
 
 def _served(body: dict) -> dict:
-    words = [f"word{sum(body['prompt'][: n + 1])}" for n in range(body["max_tokens"])]
+    drawn = body["seed"] if body["temperature"] else 0
+    words = [f"word{drawn + sum(body['prompt'][: n + 1])}" for n in range(body["max_tokens"])]
     usage = {"prompt_tokens": len(body["prompt"]), "completion_tokens": len(words)}
     return {"choices": [{"text": " ".join(words), "finish_reason": "length"}], "usage": usage}
 
@@ -57,6 +59,15 @@ def test_greedy_replies_are_the_same_alone_and_side_by_side(backend, tokenizer):
     requests = _requests(tokenizer, 9)
     alone = [_complete(backend, [request])[0] for request in requests]
     assert [reply.text for reply in _complete(backend, requests)] == [reply.text for reply in alone]
+
+
+def test_a_second_attempt_is_drawn_repeatably(backend, tokenizer):
+    greedy = _requests(tokenizer, 9)
+    second = replace(greedy[0], attempt=1)
+    drawn = [_complete(backend, [second])[0].text for _ in range(2)]
+    replies = [reply.text for reply in _complete(backend, [*greedy, second])]
+    assert drawn[0] == drawn[1] != replies[0]
+    assert replies[:-1] == [reply.text for reply in _complete(backend, greedy)]
 
 
 def test_counts_are_the_engines_and_a_cut_reply_is_marked(backend, tokenizer):
