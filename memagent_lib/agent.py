@@ -116,11 +116,11 @@ def open_agent(
     Arguments that are not set come from the model's ``memagent.json``, or else from the paper's settings. ``model`` is
     a folder, a hub name, or a server's name for its model; in the last case ``tokenizer`` names a folder or hub model
     with the same tokenizer. ``reader`` is a name or ``FILE.py:NAME``. ``budget`` may set only some sizes
-    (``{"chunk_tokens": 2000}``). ``chat_template`` sets arguments of the model's chat template
-    (``{"enable_thinking": False}``); an argument that the template does not use is refused. ``on_bad_memory`` is what
-    happens to a reply that is no memory (:class:`~memagent_lib.bad_memory.OnBadMemory`). ``options`` are passed to the
-    backend: ``base_url``, ``api_key`` and ``api`` to ``openai``, ``threads`` to ``vllm`` and ``transformers``,
-    ``drafts`` to ``transformers``, and ``window`` to any of them. ``None``, 0 and empty values mean the default.
+    (``{"chunk_tokens": 2000}``). ``chat_template`` sets arguments of the model's chat template (``{"enable_thinking":
+    False}``); an argument that the template does not use is refused. ``on_bad_memory`` is what happens to a reply that
+    is no memory (:class:`~memagent_lib.bad_memory.OnBadMemory`). ``options`` are passed to the backend: ``base_url``,
+    ``api_key``, ``api`` and ``extra`` to ``openai``, ``threads`` to ``vllm`` and ``transformers``, ``drafts`` to
+    ``transformers``, and ``window`` to any of them. ``None``, 0 and empty values mean the default.
     """
     if isinstance(backend, str):
         require_backend(backend)  # before a tokenizer is downloaded

@@ -85,7 +85,7 @@ def run_sweep(
 def show_sweep(folder: str | Path) -> bool:
     """Print the state of the sweep in ``folder``; return whether all of its points have finished.
 
-    This works from any process, while the sweep runs and afterwards.
+    This works from any process, while the sweep runs and afterwards. Raises :class:`SweepError` if there is none.
     """
     folder = absolute(folder)
     if not is_sweep(folder):
@@ -109,7 +109,7 @@ def gather_sweep(folder: str | Path, table: str = "results.parquet") -> pd.DataF
     """Return the rows of the artifact ``table`` from the runs, and their child runs, of all finished points.
 
     The parameters that vary become columns. If the rows already have a column of the same name with other values, the
-    parameter's column gets the prefix ``param.``.
+    parameter's column gets the prefix ``param.``. Raises :class:`SweepError` if no finished point logged the table.
     """
     import pandas as pd
 

@@ -31,7 +31,7 @@ _TYPES = {"int": int, "float": (int, float), "str": str, "bool": bool, "list": l
 
 
 class SweepError(UserError, ValueError):
-    """A sweep cannot start or be read. It is raised before any notebook runs."""
+    """A sweep cannot start, which is found before any notebook runs, or its results cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
