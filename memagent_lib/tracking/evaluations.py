@@ -74,6 +74,10 @@ def log_results(
         frame = frame.assign(**judgement.columns)
         run.tags({"model_judge": judgement.judge, "model_judge_prompt": judgement.prompt_hash})
     run.table(frame, ROWS)
+    run.table(frame, Path(ROWS).with_suffix(".csv").name)  # which MLflow's page previews
+    lengths = sorted(frame["chunks"].dropna().astype(int).unique())
+    readers = ", ".join(frame["reader"].unique())
+    run.tags({"readers": readers, "lengths": ", ".join(map(str, lengths)) or "not in chunks"})
     used = run.uses(model) if model else None
     scored = frame["score"].dropna()
     if len(scored):
