@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 import jupyter
 import pytest
-from nbconvert import HTMLExporter
 from playwright.sync_api import Page, expect
 
 from memagent_lib.data import Example
@@ -125,20 +124,3 @@ def test_the_panel_follows_a_run_past_a_closed_tab_and_stops_it(page: Page, lab,
     expect(greyed).to_be_visible(timeout=jupyter.PATIENCE_MS)
     reason = greyed.evaluate("row => getComputedStyle(row, '::after').content")
     assert "The kernel of this panel has ended" in reason
-
-
-def test_a_converted_copy_displays_the_panel_without_network(page: Page, lab, run: PlayedRun) -> None:
-    page.goto(lab.notebook("04_train.ipynb"))
-    jupyter.ready(page)
-    jupyter.run_all_to_the_end(page)
-    jupyter.output(page, ".mt-live")
-    expect(page.locator(".ma-saved-copy")).to_be_hidden()
-    jupyter.save(page)
-    converted = HTMLExporter().from_filename(lab.root / "notebooks/04_train.ipynb")[0]
-    with page.context.browser.new_context(offline=True, viewport={"width": 1200, "height": 900}) as away:
-        copy = away.new_page()
-        copy.set_content(converted, wait_until="commit")
-        saved = copy.locator(".ma-saved-copy")
-        expect(saved).to_be_visible()
-        expect(saved).to_contain_text("step 3 of 10 · reward 60%")
-        assert saved.locator("svg").count() >= 3
