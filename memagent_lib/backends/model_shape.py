@@ -55,12 +55,14 @@ class ModelShape:
             ffn=getattr(config, "intermediate_size", None) or 4 * config.hidden_size,
         )
 
-    def forward_flops(self, tokens: float, length: float) -> float:
+    def forward_flops(self, tokens: float, length: float, dense: bool = False) -> float:
         """Return an upper bound on the FLOPs of a forward pass over ``tokens`` tokens in rows of ``length``.
 
-        The bound counts two FLOPs per parameter and token, plus attention.
+        The bound counts two FLOPs per parameter and token, plus attention. ``dense`` attention computes every pair of
+        tokens under a mask; otherwise only the pairs of a token with those before it are computed, which are half.
         """
-        return tokens * (2 * self.parameters + 2 * self.layers * self.hidden * length)
+        pair = 4 if dense else 2
+        return tokens * (2 * self.parameters + pair * self.layers * (self.attention or self.hidden) * length)
 
     def turn_flops(self, tokens: float, replied: float, cached: float = 0.0) -> float:
         """Return the FLOPs of a turn of ``tokens`` tokens, the last ``replied`` of which are the reply.

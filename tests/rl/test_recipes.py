@@ -145,16 +145,36 @@ def test_the_plans_arithmetic_is_that_worked_out_by_hand(models, tmp_path, a_lar
     assert plan.work.turns == 8
     assert plan.work.reply_tokens == 2048 * 8 * 1024
     tokens = plan.work.trained_tokens
-    per_token = 2 * 7_615_616_512 + 2 * 28 * 3584 * plan.work.longest_row
-    assert plan.flops["update"] == pytest.approx(4 * tokens * per_token)
-    assert plan.flops["reference"] == plan.flops["old log-probabilities"] == pytest.approx(tokens * per_token)
+    # SDPA computes all pairs of tokens of a packed micro-batch: four FLOPs a pair, layer and unit of attention's width.
+    update = 2 * 7_615_616_512 + 4 * 28 * 3584 * 2 * 8336
+    log_probabilities = 2 * 7_615_616_512 + 4 * 28 * 3584 * 4 * 8336
+    assert plan.flops["update"] == pytest.approx(4 * tokens * update)
+    assert plan.flops["reference"] == plan.flops["old log-probabilities"] == pytest.approx(tokens * log_probabilities)
+    assert plan.training_bytes()["attention mask"] == 3 * (2 * 8336) ** 2
+    flash = "verl.actor_rollout_ref.model.override_config.attn_implementation=flash_attention_2"
+    flash = planned(
+        next(p for p in RECIPES if p.stem == "paper_7b"), models, tmp_path, flash.replace("verl.", "verl.+")
+    )
+    rows = 2 * 7_615_616_512 + 2 * 28 * 3584 * plan.work.longest_row
+    assert flash.flops["update"] == pytest.approx(4 * tokens * rows) and "attention mask" not in flash.training_bytes()
     assert plan.training_bytes()["weights"] == pytest.approx(4 * 7_615_616_512 / 8)  # in shards of 8
     assert plan.training_bytes()["optimizer"] == pytest.approx(8 * 7_615_616_512 / 8)  # back for the update,
     assert plan.resident_bytes() == 0  # away while vLLM samples
     answer_row = plan.work.prompt_tokens / plan.work.rollouts - 7 * (plan.work.longest_row - 1024) + 1024
     replies = 2 * 8336 * 1024 / answer_row  # of a micro-batch of answers, which have the shortest prompts
-    assert plan.training_bytes()["logits"] == pytest.approx(replies * 152_064 * 10)
+    assert plan.training_bytes()["logits"] == pytest.approx(replies * 152_064 * 14)
     assert (plan.checkpoint_bytes(), plan.export_bytes()) == (12 * 7_615_616_512, 4 * 7_615_616_512)
+
+
+def test_a_plan_counts_fp32_bases_and_the_width_of_all_heads(models, tmp_path, a_large_disk):
+    pytest.importorskip("verl")
+    by_name = {path.stem: path for path in RECIPES}
+    adapters = planned(by_name["lora_7b"], models, tmp_path)
+    assert adapters.training_bytes()["weights"] == adapters.resident_bytes() == 4 * 7_615_616_512 / 2  # on two GPUs
+    small = planned(by_name["qwen3_0.6b_24gb"], models, tmp_path)
+    assert (small.shape.hidden, small.shape.attention) == (1024, 16 * 128)
+    per_token = 2 * small.shape.parameters + 4 * 28 * 2048 * 16_384
+    assert small.flops["update"] == pytest.approx(4 * small.work.trained_tokens * per_token)
 
 
 def test_shared_prefixes_take_sdpa_and_memory_for_all_logits(models, tmp_path, a_large_disk):
@@ -165,7 +185,7 @@ def test_shared_prefixes_take_sdpa_and_memory_for_all_logits(models, tmp_path, a
     assert (packed.verl.actor_rollout_ref.model.use_remove_padding, model.use_remove_padding) == (True, False)
     assert model.override_config.attn_implementation == "sdpa"
     tokens = trees.verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu
-    assert packed.training_bytes()["logits"] < trees.training_bytes()["logits"] == tokens * 152_064 * 10
+    assert packed.training_bytes()["logits"] < trees.training_bytes()["logits"] == tokens * 152_064 * 14
     trees.check()
 
 

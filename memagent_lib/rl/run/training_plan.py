@@ -208,15 +208,32 @@ class TrainingPlan:
     @property
     def flops(self) -> dict[str, float]:
         """The maximum FLOP of each part of a step: no prefix is shared, and the update recomputes its forward pass."""
-        once = self.shape.forward_flops(self.work.trained_tokens, self.work.longest_row)
+        actor = self.verl.actor_rollout_ref.actor
+        rollout = self.verl.actor_rollout_ref.rollout
+        once = self._pass_flops(rollout.log_prob_max_token_len_per_gpu)
         parts = {
             "prefill": self.shape.forward_flops(self.work.prompt_tokens, self.work.longest_row),
             "decode": self.shape.forward_flops(self.work.reply_tokens, self.work.longest_row),
             "old log-probabilities": 0.0 if self.verl.algorithm.rollout_correction.bypass_mode else once,
-            "reference": once if self.verl.actor_rollout_ref.actor.use_kl_loss else 0.0,
-            "update": 4 * once,  # forward, the same recomputed, and a backward pass of twice the cost
+            "reference": once if actor.use_kl_loss else 0.0,
+            "update": 4
+            * self._pass_flops(
+                actor.ppo_max_token_len_per_gpu
+            ),  # forward, the same recomputed, and a backward pass of twice the cost
         }
         return {name: value for name, value in parts.items() if value}
+
+    @property
+    def attention(self) -> str:
+        """The implementation of attention in passes over rows, by transformers' name."""
+        return self.verl.actor_rollout_ref.model.override_config.get("attn_implementation", "flash_attention_2")
+
+    def _pass_flops(self, micro_batch: float) -> float:
+        """Return the FLOPs of a forward pass over a step's rows in micro-batches of ``micro_batch`` tokens."""
+        tokens = self.work.trained_tokens
+        if self.attention == "sdpa":  # a micro-batch is one packed row, whose mask hides most of the pairs it computes
+            return self.shape.forward_flops(tokens, min(micro_batch, tokens), dense=True)
+        return self.shape.forward_flops(tokens, self.work.longest_row)
 
     def hours(self, gpu: Gpu) -> float:
         """Return how many hours one step takes with every worker on ``gpu``."""
@@ -235,11 +252,19 @@ class TrainingPlan:
         tokens = min(actor.ppo_max_token_len_per_gpu, self.work.trained_tokens)
         whole_rows = not self.verl.actor_rollout_ref.model.use_remove_padding  # a tree may be mostly replies
         state = dict.fromkeys(self._state, 0.0) if actor.fsdp_config.offload_policy else self._state
-        return state | {
-            "activations": tokens * self.shape.hidden * self.shape.layers * 2,
-            "logits": tokens * (1 if whole_rows else self.work.reply_share) * self.shape.vocabulary * (2 + 4 + 4),
-            "one layer gathered": 2 * 2 * parameters / self.shape.layers,
-        }
+        scored = tokens * (1 if whole_rows else self.work.reply_share)
+        # A mask of all pairs, in bf16 and as the booleans that it is made from.
+        mask = {"attention mask": 3 * tokens**2} if self.attention == "sdpa" else {}
+        return (
+            state
+            | mask
+            | {
+                "activations": tokens * self.shape.hidden * self.shape.layers * 2,
+                # In bf16, then in fp32: a copy, its softmax, and the gradient of the backward pass.
+                "logits": scored * self.shape.vocabulary * (2 + 4 + 4 + 4),
+                "one layer gathered": 2 * 2 * parameters / self.shape.layers,
+            }
+        )
 
     @property
     def _state(self) -> dict[str, float]:
@@ -248,7 +273,9 @@ class TrainingPlan:
         parameters = self.shape.parameters
         shards = actor.fsdp_config.fsdp_size if actor.fsdp_config.fsdp_size > 0 else self.workers
         if self.verl.actor_rollout_ref.model.lora_rank > 0:
-            return {"weights": 2 * parameters / shards, "gradients": 0, "optimizer": 0}
+            # verl loads the frozen base in fp32, unless the engine's model_dtype is another.
+            size = 2 if actor.fsdp_config.get("model_dtype") in ("bf16", "bfloat16", "fp16", "float16") else 4
+            return {"weights": size * parameters / shards, "gradients": 0, "optimizer": 0}
         moments = 2 if "8bit" in actor.optim.optimizer else 8  # bytes of both moments per parameter
         return {name: n * parameters / shards for name, n in (("weights", 4), ("gradients", 4), ("optimizer", moments))}
 
@@ -380,8 +407,7 @@ class TrainingPlan:
             if name == "sampling":
                 beside = f"; beside {self.resident_bytes() / 1e9:.1f} that stay"
             yield f"{name:<11} {sum(uses.values()) / 1e9:.1f} GB a GPU: {parts}{beside}"
-        attention = self.verl.actor_rollout_ref.model.override_config.get("attn_implementation", "flash_attention_2")
-        yield f"attention   {attention}"
+        yield f"attention   {self.attention}"
         for name, gpu in GPUS.items():
             hours = self.hours(gpu)
             fits = "fits" if self.fits(gpu) else "does not fit"
