@@ -1,6 +1,6 @@
 """How a notebook displays errors and figures: a mistake as one line, a figure in the colours of the page.
 
-Knows IPython and matplotlib. Knows no agent, run or result.
+This module depends on IPython and matplotlib, not on agents, runs or results.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """StatusLine of work that takes over two seconds: one line in a terminal or a notebook, a line now and then in a log.
 
-A notebook that papermill runs stays clean. Knows no agent and no run.
+A notebook that papermill runs stays clean. This module does not depend on agents or runs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Lines: which result rows may be added up, found from the settings with which they were read.
 
 A line of a table or a figure is a policy, a reader and whatever else varied. Two readings of one document are never in
-the same line, so no document counts twice in one n. Knows frames of result rows; knows no agent and no file.
+the same line, so no document counts twice in one n. This module depends on frames of result rows, not on agents or
+files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A page below a widget, for viewers that cannot display the widget. Knows no widget."""
+"""A page below a widget, for viewers that cannot display the widget."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ its reply. It may also yield a tuple of independent prompts, and is then sent th
 a :class:`~memagent_lib.trace.Trace`. A reader does not depend on tokenizers, wording, models or event loops, so the
 evaluator, the verl rollout, the inspector and the tests all run the same code.
 
-A reader with a memory puts every chunk into exactly one prompt, because a chunk's text is dropped after its turn, and
-capture, cost and progress are counted in chunks. Its prompts follow the document's order; only the parts of
-``map_merge`` are read concurrently. A reader with a ``previous`` parameter continues that trace with the chunks that
+A reader with a memory puts every chunk that it reads into exactly one prompt, because a chunk's text is dropped after
+its turn, and capture, cost and progress are counted in chunks. Its prompts follow the document's order; only the parts
+of ``map_merge`` are read concurrently. A reader with a ``previous`` parameter continues that trace with the chunks that
 follow.
 
 A reader of your own is one file with a generator function under :func:`reader`, opened as ``FILE.py:NAME``. A reader

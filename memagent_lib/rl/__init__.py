@@ -44,7 +44,7 @@ Settings without a name in verl are in ``[train]`` (:class:`~memagent_lib.rl.con
 Read ``config``, ``advantages``, ``loss``, ``agent_loop``, ``trainer`` in this order. ``curriculum`` chooses the
 examples, ``health`` has bounds on a run's metrics, ``run_folder`` describes a run's files, ``verl`` depends on verl's
 internals, ``cpu`` is needed only without a GPU, and ``run`` starts and supervises a run's processes. This ``__init__``
-loads neither verl nor vLLM nor Ray. The room depends on no notebook and no chart.
+loads neither verl nor vLLM nor Ray. This package does not depend on notebooks or charts.
 """
 
 from memagent_lib.rl.advantages import Credit, Overlong

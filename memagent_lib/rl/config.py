@@ -321,8 +321,9 @@ class Recipe:
     def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
         """Read a recipe from a TOML file, and replace the settings named in ``overrides``.
 
-        An override is ``table.key=value``, with a TOML value or a bare word for a string. Paths in the file are
-        relative to the working directory.
+        An override is ``table.key=value``, with a TOML value or a bare word for a string. Paths of models and data are
+        not resolved here; a run resolves them against the working directory. The file of a reader is found from the
+        project's root, that of a template from the working directory or else from the root.
         """
         return cls.from_tables(recipe_tables(path, overrides))
 

@@ -1,7 +1,7 @@
 """An OpenAI-compatible endpoint on loopback that reads requests of any length with a memory.
 
-``conversation`` states which part of a request is the document. The room depends on agents and the chat protocol, but
-on no file and no experiment.
+``conversation`` states which part of a request is the document. This package depends on agents and the chat protocol,
+but on no file and no experiment.
 """
 
 from memagent_lib.serve.app import ServeSettings, make_app

@@ -4,7 +4,8 @@ Reinforcement learning cannot begin while every rollout of a group scores 0. A w
 that some rollouts score: from a teacher that writes memories from an example's evidence, or from the right readings of
 any model (rejection sampling). The trainer is transformers', with adapters by peft.
 
-Read ``sft_recipe``, ``lessons``, ``fine_tuning`` in this order. The room depends on no task, no notebook and no engine.
+Read ``sft_recipe``, ``lessons``, ``fine_tuning`` in this order. This package does not depend on tasks, notebooks or
+engines.
 """
 
 from memagent_lib.sft.fine_tuning import Row, fine_tune, rows

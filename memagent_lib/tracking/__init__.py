@@ -1,6 +1,6 @@
 """MLflow: one explicit store, its experiments and runs, and the results in them.
 
-The room depends on no notebook and no widget.
+This package does not depend on notebooks or widgets.
 """
 
 from memagent_lib.tracking.evaluations import (

@@ -1,6 +1,6 @@
 """MLflow experiments and runs: start, join and end runs, and log to them.
 
-The store is always passed explicitly: a server's address, or a folder, which then has a SQLite file. There is no
+The store is always passed explicitly: an address, or a folder, which then has a SQLite file. There is no
 environment variable and no global active run. The process that starts a job opens the experiment and creates its runs;
 workers receive ids and call :meth:`Experiment.join`. A run records the process that owns it. If that process is killed,
 the run is ended when the experiment is next opened on the same machine.

@@ -1,6 +1,6 @@
 """The processes of a training run: checks and plan before it, launcher, supervisor and trainer during, export after.
 
-``supervisor`` and ``training_process`` are programs; nothing imports them. The algorithm is not in this room.
+``supervisor`` and ``training_process`` are programs; nothing imports them. The algorithm is not in this package.
 """
 
 from memagent_lib.rl.run.checks import require_training
