@@ -1,4 +1,4 @@
-"""verl's agent loop for readers: one loop reads one document, and every turn becomes a training row.
+"""verl's agent loop for readers: one loop reads one document, and every reply becomes a training row.
 
 The loop opens the same agent as evaluation, so training and evaluation use the same prompts. It also scores the answer
 itself, because verl's reward managers would see it truncated to the length of another turn's reply. verl builds one
@@ -125,7 +125,7 @@ class VerlBackend:
 
 
 class MemAgentLoop(AgentLoopBase):
-    """Reads one document with one agent. :meth:`run` returns an output per turn; the last one carries the score."""
+    """Reads one document with one agent. :meth:`run` returns an output per reply; the last one carries the reward."""
 
     def __init__(  # does not call AgentLoopBase, which would build a chat tokenizer for every rollout
         self,
@@ -234,7 +234,7 @@ class MemAgentLoop(AgentLoopBase):
             file.write(json.dumps(note) + "\n")
 
     def _save_trace(self, result: Result, step: int, greedy: bool) -> None:
-        """Save the first few rollouts of each step as traces."""
+        """Save a rollout as a trace, if it is one of the first ``traces_per_step`` of its step."""
         if not self.traces or not _saves_traces or _saved[step, greedy] >= self.traces_per_step:
             return
         _saved[step, greedy] += 1
@@ -247,7 +247,7 @@ _saves_traces = True
 
 
 def leave_traces_to_others() -> None:
-    """Turn off the saving of traces in this process: only one of a run's rollout processes saves them."""
+    """Stop saving traces in this process, because only one of a run's rollout processes saves them."""
     global _saves_traces
     _saves_traces = False
 
@@ -283,7 +283,7 @@ def rollout_metrics(result: Result) -> dict[str, float]:
 
 
 def _outputs(result: Result, measured: dict[str, float], extra_fields: dict[str, Any]) -> list[AgentLoopOutput]:
-    """Return one row per turn; the last carries the reward and the rollout's metrics.
+    """Return one row per reply; the last carries the reward and the rollout's metrics.
 
     A reply that was turned away as no memory is a row too, with the same credit as any other: the policy wrote it, and
     what became of the rollout is its consequence. With ``keep`` it is the turn's only row, so the policy learns whether
