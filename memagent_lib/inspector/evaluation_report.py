@@ -191,7 +191,8 @@ def _first_of_cells(readings: Readings) -> dict[tuple, str]:
 
 def _section(task: str, rows: pd.DataFrame, first: Mapping[tuple, str]) -> dict[str, Any]:
     """Return a task's tables: a row per length, lines side by side, the first row over all lengths."""
-    lengths = sorted(rows["length"].unique())
+    # Numbers of chunks come before the names of files without one.
+    lengths = sorted(rows["length"].unique(), key=lambda length: (isinstance(length, str), length))
     if len(lengths) > 1:
         rows = pd.concat([rows.assign(length=ALL_LENGTHS), rows], ignore_index=True)
         lengths.insert(0, ALL_LENGTHS)

@@ -276,7 +276,8 @@ def test_tasks_with_and_without_chunk_lengths_make_one_report(needles, tokenizer
     assert main(["report", str(tmp_path / "out"), "--tracking", str(workspace)]) == 0
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "3 chunks" in page and "mine.parquet" in page
-    assert len(re.findall(r'data-key="[^"]+" data-policy="small">100\.0</button>', page)) == 2
+    cells = re.findall(r'data-key="[^"]+" data-policy="small" title="[^"]*">([^<]+)</button>', page)
+    assert cells == ["2 of 2", "1 of 1", "1 of 1", "1 of 1", "1 of 1"]
 
 
 def test_another_projects_file_names_the_command_to_convert_it(tmp_path, capsys):
