@@ -98,10 +98,8 @@ def clock(seconds: float) -> str:
 
 def _display() -> _Display | None:
     """Return the display for this process: a notebook, a terminal or a log; ``None`` under papermill."""
-    if in_jupyter():
-        return _Notebook()
     if "ipykernel" in sys.modules:
-        return None
+        return _Notebook() if in_jupyter() else None
     return _Terminal() if sys.stderr.isatty() else _Log()
 
 

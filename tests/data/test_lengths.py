@@ -27,7 +27,7 @@ from memagent_lib.data.tasks.words import drawn
 from memagent_lib.text import chunks
 
 OFFLINE = [name for name, preset in TASKS.items() if not preset.needs]
-UNIT = {"multihop": 300, "comparison": 300, "keychain": 330, "niah_multikey_3": 120}
+UNIT = {"multihop": 300, "prose": 300, "comparison": 300, "keychain": 330, "niah_multikey_3": 120}
 """The smallest unit of filler that is always to be had of a task, in the test tokenizer's tokens; 60 for all others."""
 
 
