@@ -237,7 +237,8 @@ def short_count(count: float) -> str:
     """Return a count in short form: 512, 8K, 3.5M. K and M are powers of two, as is usual for tokens."""
     for size, sign in ((1 << 20, "M"), (1 << 10, "K")):
         if count >= size:
-            return f"{count / size:.3g}{sign}"
+            number = f"{count / size:.3g}" if count < 1000 * size else f"{count / size:.0f}"  # not 1.02e+03
+            return f"{number}{sign}"
     return f"{count:.0f}"
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
+from pathlib import Path
 
+import pandas as pd
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -215,3 +217,56 @@ MOVES = """async () => {
             }
             return times;
         }"""
+
+
+def test_a_cleared_filter_returns_to_the_reading_before(page: Page, readings: Readings):
+    opened(page, readings, 7)
+    chosen = page.get_by_label("reading", exact=True).input_value()
+    page.get_by_label("search").fill("no reading has these words")
+    expect(page.locator(".ma-question")).to_have_text("No reading matches; choose other filters.")
+    page.get_by_label("search").fill("")
+    expect(page.locator(".ma-detail").first).to_have_attribute("data-turn", "7")
+    expect(page.get_by_label("reading", exact=True)).to_have_value(chosen)
+
+
+def saved_page(page: Page, readings: Readings, folder: Path) -> None:
+    """Open the page as a file that a server sends: an address is needed for links."""
+    file = to_html(readings).save(folder / "page.html")
+    page.route("http://127.0.0.1/page.html", lambda route: route.fulfill(path=file, content_type="text/html"))
+    page.goto("http://127.0.0.1/page.html")
+
+
+def test_a_row_of_the_table_opens_its_reading_by_a_link(page: Page, readings: Readings, tmp_path: Path):
+    saved_page(page, readings, tmp_path)
+    table = page.locator(".ma-readings")
+    expect(table.locator("tbody tr")).to_have_count(5)
+    table.get_by_label("line in the table").select_option("warm start")
+    table.get_by_label("answers in the table").select_option("wrong")
+    table.get_by_role("button", name="turns").click()
+    expect(table.locator("small")).to_have_text("2 of 5 readings")
+    assert table.locator("tbody tr td:nth-last-child(3)").all_inner_texts() == ["9", "21"]
+    with page.expect_download() as saved:
+        table.get_by_role("button", name="CSV").click()
+    found = pd.read_csv(saved.value.path())
+    assert found[["example", "answer", "right answer", "turns"]].values.tolist() == [
+        ["third", 7, 4711, 9], ["first", 9, 4711, 21],
+    ]  # fmt: skip
+    table.locator("tbody tr").first.click()
+    expect(page.get_by_label("reading", exact=True).locator("option:checked")).to_contain_text("✗ third")
+    page.locator(".ma-inspector").focus()
+    page.keyboard.press("Home")
+    expect(page.locator(".ma-detail").first).to_have_attribute("data-turn", "1")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".ma-detail").first).to_have_attribute("data-turn", "2")
+    link = page.url
+    page.goto("about:blank")
+    page.goto(link)
+    expect(page.locator(".ma-detail").first).to_have_attribute("data-turn", "2")
+    expect(page.get_by_label("reading", exact=True).locator("option:checked")).to_contain_text("✗ third")
+
+
+def test_a_page_with_its_table_fits_a_narrow_window(page: Page, readings: Readings, tmp_path: Path):
+    saved_page(page, readings, tmp_path)
+    page.set_viewport_size({"width": 1024, "height": 700})
+    expect(page.locator(".ma-detail").first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")

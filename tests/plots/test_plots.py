@@ -15,7 +15,7 @@ from memagent_lib.data import make
 from memagent_lib.data.overview import data_files
 from memagent_lib.data.storage import save
 from memagent_lib.evaluation import paired, paired_interval, wilson
-from memagent_lib.plots.figure_style import GREY, INK, LineEnd, label_ends, new_axes
+from memagent_lib.plots.figure_style import GREY, INK, LineEnd, label_ends, new_axes, short_count
 
 matplotlib.use("agg")
 
@@ -370,3 +370,11 @@ def test_lives_of_phrases_have_room_beside_their_words() -> None:
     ax = plots.phrase_lives(pd.DataFrame(lives), 16)
     assert len(ax.patches) == 20
     assert ax.texts[0].get_text() == "green: there at the end; grey: dropped; the 20 longest of 32"
+
+
+@pytest.mark.parametrize(
+    ("count", "short"),
+    [(512, "512"), (8192, "8K"), (12_595, "12.3K"), (1020 << 10, "1020K"), (3.5 * (1 << 20), "3.5M")],
+)
+def test_a_count_has_a_short_form_without_an_exponent(count: float, short: str) -> None:
+    assert short_count(count) == short
