@@ -29,7 +29,7 @@ SERVER_BYTES = 1.4e9  # an engine without weights and cache: vLLM, torch and Ray
 WORKER_BYTES = 1.5e9  # the training process without the model: verl, torch, Ray, the rows of a step
 BESIDE_BYTES = 1.5e9  # Ray's own processes, the trainer and the supervisor
 SAFETY = 0.8  # of the machine: the system, the page cache and the person at it need some too
-LEAST_FREE = 0.7  # of a run's bytes: the worst case above is rare, and a run that would fit must not be refused
+LEAST_FREE = 0.5  # of a run's bytes: the worst case is rare, and a run that would fit must not be refused
 
 
 class MemoryShort(UserError, RuntimeError):
