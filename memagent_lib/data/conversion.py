@@ -1,7 +1,8 @@
 """Convert other projects' files to data sets: select questions, and lay out documents of a requested length.
 
-Questions are in the files' own order, or in an order that depends only on a seed and the questions' ids. A data set is
-a contiguous range of that order, so data sets from disjoint ranges share no question, whatever their lengths.
+Questions are in the files' own order, or in an order that depends only on a seed and the questions' ids. Unless some
+are skipped, a data set is a contiguous range of that order, so data sets from disjoint ranges share no question, even
+if the lengths of their documents differ.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ _LEAST_BATCH = 32  # the filter sends requests in parallel, so a batch of only t
 class Selection:
     """Which questions to select: ``n`` of them (``None``: all), starting at number ``first``, in the order of ``seed``.
 
-    ``seed=None`` means the files' own order. A question is skipped, and a later one selected in its place, if it occurs
-    in a data set of ``apart_from``, or if the filter ``known`` finds that it is known or cannot tell.
+    ``first`` counts from 0, and ``seed=None`` means the files' own order. A question is skipped, and a later one is
+    selected instead, if it occurs in one of the data sets ``apart_from``, or if the filter ``known`` returns ``True``
+    or ``None`` for it.
     """
 
     first: int = 0
@@ -46,9 +48,10 @@ class Selection:
             raise ValueError(f"n must be at least 1, got {self.n}")
 
     def of(self, questions: Sequence[Question], unanswerable: Callable[[], int] = int) -> Selected:
-        """Select from ``questions``, which may lack documents. Raises ``ValueError`` if fewer than ``n`` remain.
+        """Select from ``questions``, which may lack documents.
 
-        ``unanswerable`` counts the questions that the files mark as such, for the error.
+        Raises ``ValueError`` if none or fewer than ``n`` remain. ``unanswerable`` is called only then, to count the
+        questions that the files mark as unanswerable.
         """
         order = list(questions) if self.seed is None else shuffled(questions, self.seed)
         stretch = order[self.first :]
@@ -85,7 +88,7 @@ class Selection:
 
 @dataclass(slots=True)
 class Selected:
-    """The selected questions in order, how many were skipped for each reason, and notes on how files were read."""
+    """The selected questions in order, how many were left out for each reason, and notes on how files were read."""
 
     in_other_files: int
     questions: list[Question] = field(default_factory=list)
@@ -101,7 +104,7 @@ class Selected:
         self.failed += sum(verdict is None for verdict in known)
 
     def summary(self) -> str:
-        """Return a phrase with the number of skipped questions for each reason."""
+        """Return a phrase with the number of questions left out for each reason."""
         counts = (
             ("left out as unanswerable", self.unanswerable),
             ("in another data set", self.in_other_files),
@@ -124,8 +127,8 @@ def convert(
     """Convert files in the format ``form``; return the selected questions and an iterator over their examples.
 
     ``form`` is a key of :data:`memagent_lib.data.FORMATS`, and ``options`` are the format's own. With a ``length``,
-    each document is built from the documents of its file, which only formats with a pool allow. ``rule`` replaces the
-    judge.
+    each document is built from the documents of its file; this needs a ``tokenizer`` and a format that has a pool.
+    ``rule`` replaces the judge.
     """
     known = format_named(form)
     if rule:

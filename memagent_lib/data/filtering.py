@@ -25,8 +25,9 @@ def known_without_document(
 ) -> list[bool | None]:
     """For each question, return whether any agent answers it without the document in any of ``samples`` tries.
 
-    The result is ``None`` if no reply answers the question but a request failed. The agents must use the reader
-    ``blind``. An agent's samples differ only at a temperature above 0.
+    The result is ``None`` if no reply answers the question and at least one request failed, was over its budget, or
+    ended in an unfinished thought. The agents must use the reader ``blind``. An agent's samples differ only at a
+    temperature above 0. Raises ``UnfinishedThought`` if more than half of all replies are unfinished thoughts.
     """
     if not agents:
         raise ValueError("the no-context filter needs at least one agent, got none")

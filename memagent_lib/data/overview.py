@@ -29,10 +29,11 @@ COLUMNS = {
 def data_files(paths: Iterable[str | Path], tokenizer: Tokenizer | None = None) -> dict[str, pd.DataFrame]:
     """Return three frames that describe files of examples, read one example at a time.
 
-    ``examples`` has a row per example, with its question and length. If an example does not record its length in
-    tokens, ``tokenizer`` counts them. ``depths`` has a row per piece of evidence, with its text and its depth as a
-    share of the document's characters. ``gold`` has a row per gold document, with its position among the documents,
-    counted from 0. The column ``file`` has the name of the row's file without its suffix.
+    ``examples`` has a row per example, with its question and length. ``tokenizer`` counts the tokens of examples that
+    do not record them; without it, these numbers are missing. ``depths`` has a row per piece of evidence, with its text
+    and its depth as a share of the document's characters. ``gold`` has a row per gold document whose position among the
+    documents is recorded; positions are counted from 0. The column ``file`` has the name of the row's file without its
+    suffix. Raises ``ValueError`` if there are no examples.
     """
     import pandas as pd
 

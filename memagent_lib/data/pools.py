@@ -27,7 +27,11 @@ class PoolSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolQuestion:
-    """A question about a pool. ``gold`` lists the documents with the answer; ``own`` lists all that came with it."""
+    """A question about a pool.
+
+    ``gold`` lists the numbers of the documents with the answer, and ``own`` those of all documents that came with the
+    question.
+    """
 
     id: str
     question: str
@@ -70,7 +74,10 @@ class Pool:
         )
 
     def plan(self, question: PoolQuestion, key: ExampleKey, rule: str) -> DocumentPlan:
-        """Plan a document: the gold documents at random depths, and as many other documents as fit, hard ones first."""
+        """Plan a document: the gold documents at random depths, and as many other documents as fit.
+
+        The question's own documents are used before random ones.
+        """
         # Seeded by the question's id, not its index, so its depths are the same in every data set that selects it.
         rng = random.Random(f"{key.name} places/{key.seed}/{question.id}")
         statements = [Statement(self.documents[i], rng.random(), self._evidence(question, i)) for i in question.gold]
@@ -97,9 +104,9 @@ class Pool:
 def other_documents(
     documents: Sequence[str], taken: Iterable[int], seed: int, first: Sequence[int] = ()
 ) -> Callable[[], Iterator[str]]:
-    """Return the units of a :class:`Filler`: the documents numbered ``first``, then others in random order.
+    """Return the ``units`` of a :class:`Filler`, which yield the documents numbered ``first``, then others at random.
 
-    The documents numbered ``taken`` are left out.
+    The documents numbered ``taken`` are not among those others.
     """
     used = {*taken, *first}
 

@@ -28,8 +28,8 @@ def make_splits(
     """Write one file per split and length, such as ``train_4.parquet``, and return a row per file.
 
     ``splits`` maps a name to ``(lengths in chunks, numbers of examples)``, where a single number applies to every
-    length. ``settings`` are the task's own parameters. Each split has its own seed, so no document is in two splits.
-    All lengths of a split share its seed.
+    length. ``settings`` are the task's own parameters. Each split has its own seed, so no document is in two splits,
+    although a task that takes its questions from a file may repeat some. All lengths of a split share its seed.
     """
     import pandas as pd
 

@@ -3,7 +3,7 @@
 The ``document`` column is dictionary encoded: a row group stores each distinct text once and its rows refer to it, so
 a thousand questions about one book take the space of one book. Any parquet reader, verl's included, sees a plain string
 column. A row group ends only at a new document, unless its rows would expand to more than a billion characters. A
-text is stored again after such a cut, or if its questions resume after 16 million characters of other documents.
+text is stored again after such a cut, or if it recurs in a later row group.
 Storing each text exactly once per file would need a column of references, which verl does not resolve.
 """
 
@@ -65,7 +65,7 @@ def load(path: str | Path, limit: int | None = None) -> list[Example]:
 
 
 def question_ids(path: str | Path) -> list[str]:
-    """Return the ids of a file's questions: those in its source if they are recorded, else the examples' ids."""
+    """For each example of a file, return its question's id in the source if it is recorded, else the example's id."""
     extras = (record["extra_info"] for record in stream_records(path))
     return [json.loads(extra["metadata"]).get("question_id", extra["id"]) for extra in extras]
 
@@ -73,7 +73,8 @@ def question_ids(path: str | Path) -> list[str]:
 def stream(path: str | Path, limit: int | None = None) -> Iterator[Example]:
     """Yield the examples of a parquet file in order, at most ``limit`` of them.
 
-    Only one row group's documents are in memory at a time. Raises ``ValueError`` if the file is damaged.
+    Only one row group's documents are in memory at a time. Raises :class:`MissingFile` if there is no such file, and
+    ``ValueError`` if it is damaged or does not contain examples.
     """
     import pyarrow.parquet as pq
 

@@ -1,8 +1,9 @@
-"""Read other projects' files as published, without changing their wording.
+"""Read other projects' files as published, and users' own files.
 
+Their wording is not changed; a question may be completed by its options, or by an instruction that the file lacks.
 A format is a module that defines ``FORMAT``, and one entry in ``FORMATS`` (``originals.py``). HotpotQA's and SQuAD's
-files also have a pool of documents, from which longer documents are built. Reading needs no generated task, no model
-and no tokenizer.
+files also have a pool of documents, from which longer documents are built. Reading needs no task, no model and no
+tokenizer.
 """
 
 from memagent_lib.data.formats.originals import (

@@ -5,16 +5,18 @@ shape                                                     accepted answers
 ========================================================  ==========================================================
 a text, or a list of texts                                the texts
 a number                                                  its digits: ``3.0`` is ``3``, ``0.1`` is ``0.1``
+a date                                                    the date in ISO format: ``2024-05-01``
 a truth value                                             ``yes`` and ``true``, or ``no`` and ``false``
 an object with ``text``, ``value``, ``answer`` or         its value, and its ``aliases``; the answers of a list of such
-``spans``                                                 objects are joined (SQuAD, TriviaQA, Natural Questions, DROP)
+``spans``                                                 objects are combined (SQuAD, TriviaQA, NQ, DROP)
 an object with ``extractive_spans`` (Qasper)              as in Qasper's evaluator: the spans joined by commas, else
                                                           yes or no, else the free answer
 a text that is one of these lists or objects in JSON,     the answers in that list or object
 Python or NumPy notation
 ========================================================  ==========================================================
 
-Everything else raises an error, such as null, NaN, an empty text, a list of lists, or a text split into its letters.
+Everything else raises an error: null, NaN, an empty text, a list of lists, a text split into its letters, a text that
+is a list of numbers only, a worked solution, and so on.
 """
 
 from __future__ import annotations
@@ -52,8 +54,8 @@ class NoAnswer(ValueError):
 def accepted_answers(value: Any, where: str) -> tuple[str, ...]:
     """Return the distinct answers in ``value``. ``where`` is the position of ``value`` in words, for error messages.
 
-    Raises :class:`NoAnswer` for the empty ``text`` of SQuAD v2 and for a question that Qasper calls unanswerable, and
-    ``ValueError`` for any other shape without an answer.
+    Raises :class:`NoAnswer` for an empty list ``text``, as in SQuAD v2, and for a question that Qasper marks as
+    unanswerable, and ``ValueError`` for any other value from which no answer can be taken.
     """
     if isinstance(value, str):
         value = _noted(value, where)
@@ -64,7 +66,7 @@ def accepted_answers(value: Any, where: str) -> tuple[str, ...]:
 
 
 def scalar_answer(value: Any, where: str) -> str:
-    """Return a text, number or date as text. Raises ``ValueError`` for anything else."""
+    """Return a text, finite number or date as text. Raises ``ValueError`` for anything else."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         raise ValueError(f"{where}: an answer is {'null' if value is None else value}; remove it or state the answer")
     if isinstance(value, str | int):

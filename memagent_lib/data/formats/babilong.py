@@ -29,7 +29,10 @@ _LABELS = {
 
 
 def read_babilong(path: str | Path, task: str | None = None) -> Iterator[Example]:
-    """Yield the examples of a BABILong file. ``task`` (``qa1``, ...) is by default the one that its path names."""
+    """Yield the examples of a BABILong file.
+
+    By default, ``task`` (``qa1``, ...) is the one in the name of the file's folder or of the file.
+    """
     name = task or _task_of(Path(path))
     if name not in _LABELS:
         known = ", ".join(sorted(_LABELS, key=lambda label: int(label.removeprefix("qa"))))

@@ -9,7 +9,7 @@ LETTERS = "ABCD"
 
 
 def with_options(question: str, options: Sequence[str]) -> str:
-    """Return the question followed by a line for each option, such as ``B. Odo``."""
+    """Return the question followed by a line for each of the first four options, such as ``B. Odo``."""
     return "\n".join([question, *(f"{letter}. {option}" for letter, option in zip(LETTERS, options, strict=False))])
 
 

@@ -38,7 +38,7 @@ _QUESTIONS = {
 
 
 def read_infinitebench(path: str | Path, task: str | None = None) -> Iterator[Example]:
-    """Yield the examples of an InfiniteBench file. ``task`` is the file's name without its suffix by default."""
+    """Yield the examples of an InfiniteBench file. By default, ``task`` is the file's name without its suffix."""
     name = task or Path(path).stem
     if name not in RULES:
         raise ValueError(f"{path}: no InfiniteBench task {name!r}; set task= to one of {', '.join(RULES)}")

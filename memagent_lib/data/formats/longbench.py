@@ -47,7 +47,8 @@ _QUESTIONS = {
 def read_longbench(path: str | Path, rule: str | None = None) -> Iterator[Example]:
     """Yield the examples of a file. Their judge is ``rule``, or by default LongBench's metric for the data set.
 
-    MemAgent's own evaluation of LongBench uses the rules ``contains`` and ``rouge_recall``.
+    Chinese data sets have no default. MemAgent's own evaluation of LongBench uses the rules ``contains`` and
+    ``rouge_recall``.
     """
     for record in records(path, "LongBench's JSON lines with input, context and answers"):
         dataset = record.get("dataset", str)

@@ -70,7 +70,7 @@ def read_original(path: str | Path, form: str, **options: Any) -> Iterator[Examp
 
 
 def require_options(form: str, options: Mapping[str, Any]) -> None:
-    """Raise ``ValueError``, which lists the format's options, if the format does not accept one of ``options``."""
+    """Raise ``ValueError``, which lists the format's options, unless the format accepts all of ``options``."""
     known = format_named(form)
     wrong = sorted(set(options) - set(known.options))
     if wrong:

@@ -46,8 +46,8 @@ class Fields(NamedTuple):
     def of(cls, record: Record, **stated: str | None) -> Fields:
         """Find the fields of a record that contain the question, the document and the answers.
 
-        ``stated`` names fields that need not be found. Raises ``ValueError`` if one is not found, or if two fields
-        could be meant.
+        ``stated`` has the names that the caller knows, such as ``question="query"``. Raises ``ValueError`` if one of
+        the others is not found, or if two fields could be meant.
         """
         taken = {name for name in stated.values() if name}
         # Spreadsheets and CSV files often capitalise their names, and leave blanks around them.
@@ -85,7 +85,7 @@ def read_plain(
 ) -> Iterator[Example]:
     """Yield the examples of a file: JSON, parquet, CSV, TSV or a spreadsheet.
 
-    ``question``, ``document`` and ``answers`` name the fields if they are not to be recognised by :data:`NAMES`;
+    ``question``, ``document`` and ``answers`` name the fields; those not named are recognised by :data:`NAMES`.
     ``sheet`` names a spreadsheet's sheet. Records that are marked as unanswerable, as in SQuAD v2, are left out;
     :func:`unanswerable` counts them.
     """
@@ -133,7 +133,11 @@ def fields_note(path: str | Path, rule: str | None = None, sheet: str | None = N
 
 
 def is_plain(fields: Mapping[str, Any]) -> bool:
-    """Return whether a record has a question, a document and readable answers, under any recognised field names."""
+    """Return whether a record has the fields ``question`` and ``document``, or their like under recognised names.
+
+    Under other names than these two, its answers must be readable or it must be marked as unanswerable, and it must not
+    be a multiple-choice question.
+    """
     if {"question", "document"} <= fields.keys():
         return True
     record = Record(dict(fields), 1, "record 1")

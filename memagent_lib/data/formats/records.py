@@ -1,6 +1,6 @@
 """Read the records of other projects' files: JSON, JSON lines or parquet.
 
-Every error names the file, the line or record, and the value that was found.
+Errors name the file and, if a single record is wrong, its line or number and the value that was found.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Record(NamedTuple):
     def texts(self, name: str) -> tuple[str, ...]:
         """Return the field ``name`` as one or more texts; it may be a list or a single value.
 
-        Raises ``ValueError`` if the list or one of its texts is empty.
+        Raises ``ValueError`` if the field is missing or null, if the list or one of its texts is empty, or if a value
+        is not a text, number or date.
         """
         values = self.get(name, object)
         found = tuple(
@@ -104,7 +105,7 @@ def table_records(path: str | Path, expected: str, sheet: str | None = None) -> 
 
 
 def json_value(path: str | Path, kind: type[T], expected: str) -> T:
-    """Return the JSON value in a file. Raises ``ValueError`` if the file is not JSON or the value not a ``kind``."""
+    """Return the JSON value in a file. Raises ``ValueError`` if the file is not JSON or its value is not a ``kind``."""
     text = utf8_text(Path(path))
     if not text.strip():
         raise ValueError(f"{path}: expected {expected}, found an empty file")
@@ -126,7 +127,10 @@ def json_value(path: str | Path, kind: type[T], expected: str) -> T:
 
 
 def field_of(record: Any, name: str, kind: type[T], where: str) -> T:
-    """Return the field ``name`` of an object. Raises ``ValueError`` if it is missing, null or not of type ``kind``."""
+    """Return the field ``name`` of an object.
+
+    Raises ``ValueError`` if ``record`` is not an object, or if the field is missing, null or not of type ``kind``.
+    """
     fields = _object(record, where)
     value = fields.get(name)
     if value is None:

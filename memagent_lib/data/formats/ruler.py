@@ -1,8 +1,8 @@
 """RULER (Hsieh et al. 2024): its own ``validation.jsonl``, and the mirror on Hugging Face (simonjegou/ruler).
 
-RULER has document and question in one text, ``input``. It is split where fixed words of RULER's templates begin the
-question. If there are none, the whole text is the document, and the question tells the model to follow it. The mirror
-has separate fields: ``context``, ``question``, ``answer``, ``answer_prefix``, ``task``.
+RULER has document and question in one text, ``input``. It is split before the fixed words that begin the question in
+RULER's templates. If it has no such words, the whole text is the document, and :data:`FOLLOW_DOCUMENT` the question.
+The mirror has separate fields: ``context``, ``question``, ``answer``, ``answer_prefix``, ``task``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ _ENDS = ("\nWhat are all the special magic ", "\nWhat is the special magic ", "\
 def read_ruler(path: str | Path) -> Iterator[Example]:
     """Yield the examples of a file, judged as in RULER: qa tasks by ``match_part``, all others by ``match_all``.
 
-    Ids contain the line number, because ``index`` repeats in RULER's needle files. The task is the file's name or, in
-    RULER's own layout (``niah_single_1/validation.jsonl``), the folder's name.
+    Ids contain the line number, because ``index`` repeats in RULER's needle files. The task is named by the mirror's
+    records. For other files it is the file's name or, in RULER's own layout (``niah_single_1/validation.jsonl``), the
+    folder's name.
     """
     file = Path(path).resolve()
     task = file.parent.name if file.stem in _SPLITS else file.stem
@@ -69,7 +70,11 @@ def _is_ruler(fields: Mapping[str, Any]) -> bool:
 
 
 def split_ruler(text: str) -> tuple[str, str]:
-    """Split a RULER ``input`` into ``(document, question)`` at the last words that begin a question in RULER."""
+    """Split a RULER ``input`` into ``(document, question)`` at the last words that begin a question in RULER.
+
+    Without such words, the question is :data:`FOLLOW_DOCUMENT`. An instruction that RULER repeats right before the
+    question is left out.
+    """
     # At the last, because documents contain questions too.
     cut = max(text.rfind(end) for end in _ENDS)
     if cut < 0:

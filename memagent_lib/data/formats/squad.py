@@ -44,7 +44,7 @@ def read_squad_pool(path: str | Path) -> Pool:
 
 
 def unanswerable(path: str | Path) -> int:
-    """Return how many questions of a file have no answer, and are therefore left out."""
+    """Return how many questions in a file are marked as having no answer and are therefore left out."""
     articles = json_value(path, dict, _EXPECTED)["data"]
     entries = (entry for article in articles for paragraph in article["paragraphs"] for entry in paragraph["qas"])
     return sum(bool(entry.get("is_impossible", False)) for entry in entries)

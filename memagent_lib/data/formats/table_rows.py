@@ -23,9 +23,9 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 def csv_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the line number and the fields of each row.
 
-    Excel's ``sep=`` line sets the delimiter. Without it, a TSV file has tabs, and a CSV file the most frequent of the
-    usual delimiters in its first line. Raises ``ValueError`` if a row has more or fewer cells than there are names, or
-    if a quote is not closed.
+    Excel's ``sep=`` line sets the delimiter. Without it, the delimiter of a TSV file is the tab, and that of a CSV file
+    is the comma, semicolon, tab or bar, whichever is most frequent in the first line. Raises ``ValueError`` if a name
+    is repeated, if a row has more or fewer cells than there are names, or if a quote is not closed.
     """
     with open(path, "rb") as file:
         encoding = "utf-16" if file.read(2) in _UTF16_MARKS else "utf-8-sig"
@@ -53,7 +53,10 @@ def csv_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def sheet_rows(path: Path, sheet: str | None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the row number and the fields of each row of ``sheet``, by default the only sheet that is not empty."""
+    """Yield the row number and the fields of each row of ``sheet``, by default the only sheet that is not empty.
+
+    Raises ``ValueError`` if there is no such sheet, or if none is named and several are not empty.
+    """
     names = None
     for number, row in enumerate(_sheet(path, sheet), 1):
         where = f"{path}, row {number}"
