@@ -6,8 +6,8 @@
     reading = read_files(agent, ["contract.pdf"], ["Who signs?"])
     reading.answers
 
-The names below are imported on first use, so that ``import memagent_lib`` is fast. Everything else is in the packages
-of this folder.
+The names below are imported on first use, so that ``import memagent_lib`` is fast. Everything else is in the modules
+and packages of this folder.
 """
 
 from importlib import import_module

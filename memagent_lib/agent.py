@@ -61,7 +61,7 @@ class AgentSettings:
 
     @classmethod
     def load(cls, model: str | Path) -> AgentSettings:
-        """Load the settings from a model folder, or return the paper's if it has no ``memagent.json``."""
+        """Load the settings from a model folder, or return the defaults if it has no ``memagent.json``."""
         path = paths.absolute(model) / SETTINGS_FILE
         if not path.is_file():
             return cls()
@@ -113,14 +113,15 @@ def open_agent(
 ) -> Agent:
     """Open an agent from names or objects.
 
-    Arguments that are not set come from the model's ``memagent.json``, or else from the paper's settings. ``model`` is
-    a folder, a hub name, or a server's name for its model; in the last case ``tokenizer`` names a folder or hub model
-    with the same tokenizer. ``reader`` is a name or ``FILE.py:NAME``. ``budget`` may set only some sizes
-    (``{"chunk_tokens": 2000}``). ``chat_template`` sets arguments of the model's chat template (``{"enable_thinking":
-    False}``); an argument that the template does not use is refused. ``on_bad_memory`` is what happens to a reply that
-    is no memory (:class:`~memagent_lib.bad_memory.OnBadMemory`). ``options`` are passed to the backend: ``base_url``,
-    ``api_key``, ``api`` and ``extra`` to ``openai``, ``threads`` to ``vllm`` and ``transformers``, ``drafts`` to
-    ``transformers``, and ``window`` to any of them. ``None``, 0 and empty values mean the default.
+    The reader, template, budget, arguments of the chat template and ``on_bad_memory`` that are not set come from the
+    model's ``memagent.json``, or else from the defaults of :class:`AgentSettings`. ``model`` is a folder, a GGUF file,
+    a hub name, or a server's name for its model; in the last case ``tokenizer`` names a folder or hub model with the
+    same tokenizer. ``reader`` is a name or ``FILE.py:NAME``. ``budget`` may set only some sizes (``{"chunk_tokens":
+    2000}``). ``chat_template`` sets arguments of the model's chat template (``{"enable_thinking": False}``); an
+    argument that the template does not use is refused. ``on_bad_memory`` is what happens to a reply that is no memory
+    (:class:`~memagent_lib.bad_memory.OnBadMemory`). ``options`` are passed to the backend: ``base_url``, ``api_key``,
+    ``api`` and ``extra`` to ``openai``, ``threads`` to ``vllm`` and ``transformers``, ``drafts`` to ``transformers``,
+    and ``window`` to any of them. ``None``, 0 and empty values mean the default.
     """
     if isinstance(backend, str):
         require_backend(backend)  # before a tokenizer is downloaded
@@ -229,7 +230,7 @@ class Agent:
     ) -> Trace:
         """Read a document and return its trace.
 
-        With ``previous``, continue that reading with this document.
+        With ``previous``, continue that reading with this document. Raises :class:`ValueError` if the reader cannot.
         """
         if previous is not None and not self.reader.continues:
             able = ", ".join(name for name, reader in READERS.items() if reader.continues)

@@ -121,7 +121,7 @@ class _Session:
     def _finish_thought(self, pending: _Pending) -> None:
         """Raise an error if the reply is an unfinished thought, because that is neither a memory nor an answer.
 
-        If bad memories are not taken, a thought in the place of a memory becomes an empty reply, and is judged as one.
+        If bad memories are not taken, a thought instead of a memory becomes an empty reply, and is judged as one.
         """
         received = pending.received
         parts = self._encoder.tokenizer.thoughts.split(received.text, separated=bool(received.thinking))

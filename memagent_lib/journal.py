@@ -233,8 +233,8 @@ class ReadingTurns(NamedTuple):
 def records(path: str | Path) -> Iterator[dict[str, Any]]:
     """Yield the last record of each reading in a journal or in a file written by :func:`append_record`.
 
-    The file may still be growing: an incomplete last line is ignored. Any other damage raises :class:`JournalError`
-    with the line's number.
+    The file may still be growing: an incomplete last line is ignored. Any other damaged record raises
+    :class:`JournalError` with the line's number. Lines of turns are not checked.
     """
     lines: dict[str, _Line] = {}
     with open(path, "rb") as file:

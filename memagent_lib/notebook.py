@@ -24,8 +24,9 @@ _HIDE_PNG = (
 def prepare() -> None:
     """Let the running notebook display mistakes and interrupts as one line each, and figures in the page's colours.
 
-    A cell still fails with the error itself, so that papermill stops there. An error that does not come from this
-    library has its traceback as before; ``%debug`` has the frames of any. Outside IPython this has no effect.
+    A cell still fails with the error itself, so that papermill stops there. An error that was not raised by this
+    library's own code has its traceback as before; ``%debug`` has the frames of every error. Outside IPython this has
+    no effect.
     """
     from IPython import get_ipython
 

@@ -1,7 +1,7 @@
 """Find the project's root and its models, and write files that never appear half written.
 
-Every relative path from a user is relative to :func:`root`, so that a notebook finds the same files in JupyterLab
-(opened in ``notebooks/``) and in papermill (run from the root).
+:func:`absolute` and :func:`input_path` resolve a relative path against :func:`root`, so that a notebook finds the same
+files in JupyterLab (opened in ``notebooks/``) and in papermill (run from the root).
 """
 
 from __future__ import annotations
@@ -125,7 +125,10 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
 
 
 def read_lines_from(path: str | Path, offset: int) -> tuple[list[dict[str, Any]], int]:
-    """Return the JSON lines of a growing file from byte ``offset`` on, and the offset at which to continue later."""
+    """Return the JSON lines of a growing file from byte ``offset`` on, and the offset at which to continue later.
+
+    A missing file has no lines, and the offset is 0.
+    """
     if not Path(path).is_file():
         return [], 0
     with open(path, "rb") as file:
@@ -148,7 +151,7 @@ def input_path(path: str | Path) -> Path:
     """Return the absolute path of a file or folder to read.
 
     If it does not exist below :func:`root`, it is looked up beside the library, so that a clone's own recipes, sweeps,
-    notebooks and models are found from anywhere. What exists nowhere gets its path below the root.
+    notebooks and models are found from anywhere. A path that exists in neither folder is resolved against the root.
     """
     path = Path(path).expanduser()
     folders = (absolute(path), PACKAGE.parent / path)
@@ -156,7 +159,7 @@ def input_path(path: str | Path) -> Path:
 
 
 def model_path(name: str) -> str:
-    """Return a model folder as an absolute path (:func:`input_path`); return a hub name unchanged."""
+    """Return a model folder as an absolute path (:func:`input_path`); return any other name unchanged."""
     folder = input_path(name)
     return str(folder) if folder.is_dir() else name
 
@@ -164,7 +167,8 @@ def model_path(name: str) -> str:
 def default_model() -> str:
     """Return the model that commands use by default.
 
-    The project's ``pyproject.toml`` names it as ``[tool.memagent] model``.
+    The ``pyproject.toml`` of the project, or else of the library's clone, names it as ``[tool.memagent] model``. Raises
+    :class:`MissingFile` if neither does.
     """
     for folder in (root(), PACKAGE.parent):
         project = folder / "pyproject.toml"

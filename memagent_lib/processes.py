@@ -64,7 +64,7 @@ def this_process() -> str:
 def is_gone(process: str) -> bool:
     """Return whether the process that :func:`this_process` identified has ended.
 
-    Returns ``False`` for a process on another machine.
+    Returns ``False`` for a process on another machine or in another process namespace (a container).
     """
     host, pid, start = process.rsplit(" ", 2)
     if host != _host():
@@ -88,7 +88,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def end_descendants() -> int:
-    """Send SIGTERM to every descendant, then SIGKILL to those still running. Return how many there were."""
+    """Send SIGTERM to every descendant, then SIGKILL to those still running. Return how many there were at first."""
     children = psutil.Process().children(recursive=True)
     _signal(children, signal.SIGTERM)
     _, alive = psutil.wait_procs(children, timeout=GRACE_S)

@@ -33,8 +33,8 @@ class BudgetError(UserError, ValueError):
 class Budget:
     """The largest sizes of a chunk, a memory, a question and an answer, in tokens of the policy's tokenizer.
 
-    The defaults are the paper's; together with a template they fill a window of 8K tokens. ``thinking_tokens`` are
-    added to the limit of every reply for a model that thinks; the limits of memory and answer then hold for the text
+    The defaults are the paper's; together with a template they fill a window of 8K tokens. ``thinking_tokens``, for
+    a model that thinks, are added to the limit of every reply; the limits of memory and answer then apply to the text
     after the thought. With 0, a thought counts towards the memory or the answer.
     """
 
@@ -50,7 +50,7 @@ class Budget:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The sizes by name, without ``thinking_tokens`` if it is 0: journals of before it existed stay valid."""
+        """The sizes by name, without ``thinking_tokens`` if it is 0, so that journals without it stay valid."""
         sizes = asdict(self)
         if not self.thinking_tokens:
             del sizes["thinking_tokens"]
@@ -147,7 +147,7 @@ class Template:
         return pieces
 
     def wording(self, kind: Kind) -> tuple[tuple[str, str | None], ...]:
-        """Return the literal texts of a kind of prompt, each with the name of the part that follows it."""
+        """Return the literal texts of a kind of prompt, each with the name of the part that follows it, if any."""
         return _pieces(self.words(kind))
 
     @property
@@ -246,7 +246,10 @@ class Encoder:
         return max(self.prompt_limit(kind, memories) + self.reply_limit(kind) for kind, memories in prompts.items())
 
     def require_window(self, allowed: int, whose: str, prompts: Mapping[Kind, int] | None = None) -> None:
-        """Raise :class:`BudgetError` if the reader's longest turn has more than ``allowed`` tokens."""
+        """Raise :class:`BudgetError` if a turn of the reader may need more than ``allowed`` tokens.
+
+        ``whose`` names the limit in the message, such as "the model's window".
+        """
         needed = self.window_of(prompts or self._prompts)
         if needed <= allowed:
             return
@@ -328,7 +331,10 @@ class Encoder:
 
 
 def template_path(name: str) -> Path:
-    """Return the file of a template: one that ships with the library, or a user's own file, ``NAME.toml``."""
+    """Return the file of a template: one that ships with the library, or a user's own file, ``NAME.toml``.
+
+    A relative path is resolved against the working directory or, if no file is there, against the project's root.
+    """
     if not name.endswith(".toml"):
         return TEMPLATE_FOLDER / f"{name}.toml"
     here = Path(name).expanduser()

@@ -20,7 +20,7 @@ from memagent_lib.models import source_hash
 from memagent_lib.paths import PACKAGE, absolute
 
 VIEW_ROOMS = ("cli", "inspector", "pages", "plots", "serve")
-"""Rooms that display results and never change one; ``panel`` is not among them, because it starts training runs."""
+"""Packages that display results and never change one. ``panel`` is not among them, because it starts training runs."""
 INSTALL = "make install"
 """The command that installs the engines, in a clone of the repository."""
 _HASHED_WHOLE_BYTES = 64 << 20
@@ -110,7 +110,7 @@ def _git(*command: str) -> str | None:
 def require_packages(what: str, *modules: str, otherwise: str = "") -> None:
     """Raise :class:`MissingPackage` if ``what`` needs a module that is not installed.
 
-    ``otherwise`` ends the message with another way. Nothing is imported.
+    ``otherwise`` is appended to the message, to name another way. The modules are not imported.
     """
     missing = [module for module in modules if find_spec(module) is None]
     if missing:

@@ -1,6 +1,7 @@
 """Turn a TOML or JSON table into a small frozen dataclass, or raise an error that explains what would be right.
 
-Values must have the exact type, except that an integer is accepted as a float and a list as a tuple.
+Values must have the exact type, except that an integer is accepted as a float, a list as a tuple, and a string as the
+member of an enum.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ def require_at_least(table: Any, least: float, *names: str) -> None:
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:
-    """Return the content of a TOML file. If it is missing, the :class:`SettingsError` calls it ``what``."""
+    """Return the content of a TOML file.
+
+    Raises :class:`SettingsError` if the file is missing (the message calls it ``what``) or is not valid TOML.
+    """
     path = Path(path)
     if not path.is_file():
         raise SettingsError(f"no {what} at {path}")
@@ -63,7 +67,10 @@ def read_toml(path: str | Path, what: str) -> dict[str, Any]:
 
 
 def key_value(text: str) -> tuple[str, Any]:
-    """Split ``key=value`` and parse the value as TOML; a value that is not TOML is used as a string."""
+    """Split ``key=value`` and parse the value as TOML; a value that is not TOML is used as a string.
+
+    Raises :class:`SettingsError` if ``text`` has no ``=``.
+    """
     key, found, value = text.partition("=")
     if not found:
         raise SettingsError(f"a setting is key=value, got {text!r}")

@@ -1,4 +1,4 @@
-"""StatusLine of work that takes over two seconds: one line in a terminal or a notebook, a line now and then in a log.
+"""The status of work that takes a while: one line in a terminal or a notebook, a line every 30 seconds in a log.
 
 A notebook that papermill runs stays clean. This module does not depend on agents or runs.
 """
@@ -15,15 +15,15 @@ from typing import Any
 from memagent_lib.processes import in_jupyter
 
 PATIENCE_S = 2.0
-"""How long work may take before anything is displayed."""
+"""How long work may take before anything is displayed in a terminal or a notebook."""
 LOG_EVERY_S = 30.0
 _WIDEST_NOTE = 60
 
 
 class StatusLine:
-    """How far some work is. ``total`` is in units, or ``None`` if it is not known.
+    """The progress of some work. ``total`` is in units, or ``None`` if it is not known.
 
-    Units may be fractions, so that one long document is not "0 of 1" for an hour. A note is what was seen last, such as
+    Units may be fractions, so that one long document is not "0 of 1" for an hour. A note is the newest detail, such as
     the last line of a memory. Any thread may call :meth:`advance`.
     """
 
@@ -37,13 +37,16 @@ class StatusLine:
         self._lock = threading.Lock()
 
     def advance(self, units: float = 1.0, note: str = "") -> None:
-        """Count some more units as done."""
+        """Count some more units as done. An empty ``note`` leaves the previous note."""
         with self._lock:
             self.done += units
             self.note = note or self.note
 
     def line(self, seconds: float | None = None) -> str:
-        """Return what is done, of how much, the time left and taken, and the note. ``seconds`` replaces the clock."""
+        """Return the line: the work, how much of it is done, the time left and taken, and the note.
+
+        ``seconds`` is the time taken, by default that of the clock.
+        """
         if seconds is None:
             seconds = time.monotonic() - self._began
         parts = [self.what]
@@ -62,8 +65,9 @@ class StatusLine:
 
 @contextmanager
 def status_line(what: str, total: float | None = None, unit: str = "", wanted: bool = True) -> Iterator[StatusLine]:
-    """Display the progress of the block by its :meth:`StatusLine.line`; nothing if it ends within two seconds.
+    """Display the block's progress as :meth:`StatusLine.line`, unless it ends before :data:`PATIENCE_S`.
 
+    In a log, the first line appears after :data:`LOG_EVERY_S`. Under papermill, or if not ``wanted``, nothing is displayed.
     Without a unit, the line says what the block waits for: ``loading trained with vllm, 0:05 so far``.
     """
     measured = StatusLine(what, total, unit)

@@ -36,7 +36,7 @@ class Chunk:
 
 
 def whole_characters(text: str) -> str:
-    """Join surrogate pairs in ``text``, and replace unpaired surrogates by U+FFFD, because no tokenizer accepts them.
+    """Join surrogate pairs in ``text``, and replace unpaired surrogates with U+FFFD, because no tokenizer accepts them.
 
     Surrogates come from JSON (``"\\ud83e"``), and from file names and command lines that are not UTF-8.
     """
@@ -48,8 +48,9 @@ def whole_characters(text: str) -> str:
 def chunk_stream(blocks: Iterable[str], tokenizer: Tokenizer, chunk_tokens: int) -> Iterator[Chunk]:
     """Cut a document into chunks of at most ``chunk_tokens`` tokens. Joined, the chunks are the document.
 
-    A chunk ends at the last sentence end within its final quarter, else at the last white space there, else at the last
-    whole character that fits. The cuts do not depend on how the text is split into ``blocks``.
+    Only a single character that has more tokens than that exceeds the limit, as a chunk of its own. A chunk ends at the
+    last sentence end within its final quarter, else at the last white space there, else at the last whole character
+    that fits. The cuts do not depend on how the text is split into ``blocks``.
     """
     if chunk_tokens < 1:
         raise ValueError(f"chunk_tokens must be at least 1, got {chunk_tokens}")

@@ -120,7 +120,9 @@ class Tokenizer:
     def load(cls, model: str | Path) -> Tokenizer:
         """Load the tokenizer of a model folder or hub name.
 
-        Reads its files directly, because transformers would import torch.
+        Reads ``tokenizer.json`` directly, because transformers would import torch. A model without that file needs
+        transformers. Raises :class:`MissingFile` for a missing folder, :class:`ValueError` for one whose tokenizer
+        cannot be loaded, and :class:`OSError` for an unknown hub name.
         """
         folder = Path(model) if Path(model).is_dir() else None
         if folder is None and looks_like_path(model):
@@ -147,9 +149,10 @@ class Tokenizer:
             ) from failure
 
     def with_chat_arguments(self, arguments: Mapping[str, Any]) -> Tokenizer:
-        """Return this tokenizer with arguments for its chat template, such as ``{"enable_thinking": False}``.
+        """Return a copy with arguments for its chat template, such as ``{"enable_thinking": False}``.
 
-        Raises :class:`ValueError` for an argument that the template does not use and would silently ignore.
+        Without ``arguments``, returns the tokenizer itself. Raises :class:`ValueError` for an argument that the
+        template does not use and would silently ignore.
         """
         if not arguments:
             return self
@@ -371,7 +374,7 @@ class Tokenizer:
 
 
 class TokenizerFiles:
-    """A tokenizer read from the files of a model folder, with the attributes of transformers' own tokenizers."""
+    """A tokenizer read from the files of a model folder, with what this module uses of transformers' tokenizers."""
 
     def __init__(self, folder: Path):
         import tokenizers

@@ -49,7 +49,7 @@ class Kind:
 
     @property
     def writes_memory(self) -> bool:
-        """Whether the reply is a memory: that of a chunk, or of two memories."""
+        """Whether the reply is a memory, written from a chunk or merged from two memories."""
         return self.reads or self == Kind.MERGE
 
     def __str__(self) -> str:
@@ -127,7 +127,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class BadMemory:
-    """A turn's reply was no memory: why, what was done, and the ``replies`` that were turned away, as they came.
+    """Why a turn's reply was no memory, what was done, and the ``replies`` that were turned away, as they came.
 
     ``fault`` is the first reply's. ``action`` is ``"take"``, ``"keep"``, or ``"retry"`` if the second reply was a
     memory. With ``"keep"``, all replies were turned away, and the turn's reply has the old memory as its text.
@@ -138,7 +138,7 @@ class BadMemory:
     replies: tuple[Reply, ...] = ()
 
     def __str__(self) -> str:
-        """The whole story in words, such as "the reply was a refusal; the old memory stayed"."""
+        """The fault and what was done, in words, such as "the reply was a refusal; the old memory stayed"."""
         were = f"the reply was {Fault(self.fault).words}"
         if self.action == "retry":
             return f"the first reply was {Fault(self.fault).words}; a second one was requested"
@@ -161,7 +161,10 @@ class Turn:
 
     @property
     def attempts(self) -> tuple[Reply, ...]:
-        """Every reply that the model wrote for this turn, in order. All but the last were turned away."""
+        """Every reply that the model wrote for this turn, in order.
+
+        All but the last were turned away, and so was the last if the action is ``keep``.
+        """
         bad = self.bad_memory
         if bad is None:
             return (self.reply,)
@@ -184,7 +187,7 @@ def _without_ids(reply: Reply) -> Reply:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """All turns of one question, in order; the last turn answers.
+    """All turns of one reading, in order; the last turn answers.
 
     ``reader`` is the reader's name, in the form that ``open_agent`` takes.
     """
@@ -252,7 +255,7 @@ class Trace:
         return replace(self, turns=tuple(turn.lean() for turn in self.turns))
 
     def to_record(self) -> dict[str, Any]:
-        """Return the trace as plain JSON types, from which :meth:`from_record` restores it."""
+        """Return the trace as plain JSON types for :meth:`from_record`, without the data that only training needs."""
         return {
             "question": self.question,
             "reader": self.reader,

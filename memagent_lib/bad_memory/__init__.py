@@ -5,8 +5,8 @@ langchain#2504), refuses (companion-emergence#77), acknowledges ("ACK_21", kimi-
 (mem0#2736) or calls a tool (open-webui#29308), and the old memory is lost. The rules prefer missing such a reply to
 turning a memory away:
 
-* Nothing in common: of at least :data:`FEWEST_WORDS` content words, less than :data:`RELATED_SHARE` occur in the old
-  memory, the chunk or the question. Replies in another script than the chunk's are not compared.
+* An unrelated reply has at least :data:`FEWEST_WORDS` content words, of which a share below :data:`RELATED_SHARE`
+  occurs in the old memory, the chunk or the question. Replies in another script than the chunk's are not compared.
 * A comment states that the memory stays or that the text brings nothing, in words that hold no content of their own.
   It is a memory all the same if it repeats at least :data:`REPEATED_SHARE` of the old memory's own words. As long as
   there is no memory, "nothing relevant so far" is one.

@@ -17,7 +17,7 @@ class OnBadMemory(StrEnum):
 
     @classmethod
     def of(cls, name: str) -> OnBadMemory:
-        """Return the action called ``name``."""
+        """Return the action called ``name``. Raises :class:`ValueError` for any other name."""
         if name not in list(cls):
             raise ValueError(f"on_bad_memory must be one of {', '.join(cls)}, got {name!r}")
         return cls(name)

@@ -1,4 +1,4 @@
-"""The command line: one module per verb. It may import every other room, and none imports it."""
+"""The command line: one module per verb. It may import every other package, and none imports it."""
 
 from memagent_lib.cli.main import main, parser
 

@@ -47,8 +47,8 @@ class EvidenceHistory:
 
     ``span`` is ``None`` if it is unknown. ``read`` is the turn whose chunk contains the span's last character, or
     ``None`` if no chunk does. ``fates`` has one entry per turn; the entries are ``None`` for a reader without a memory.
-    ``captured`` is ``None`` for readers without a memory and for an unknown span; ``retained`` is ``None`` if there was
-    nothing to retain.
+    ``captured`` is ``None`` for readers without a memory and for an unknown span; ``retained`` is ``None`` for
+    readers without a memory and for a fact that was not captured.
     """
 
     span: tuple[int, int] | None
@@ -77,7 +77,10 @@ class Diagnosis:
 
     @property
     def retention(self) -> float | None:
-        """The share of the captured evidence that is in memory at the end; ``None`` if nothing was captured."""
+        """The share of the captured evidence that is in memory at the end; ``None`` if nothing was captured.
+
+        Evidence at an unknown position counts as captured.
+        """
         return _share(history.retained for history in self.histories)
 
     @property
@@ -98,7 +101,7 @@ class Diagnosis:
 
     @property
     def fate(self) -> Fate | None:
-        """The fate after the last turn; ``None`` without turns."""
+        """The fate after the last turn; ``None`` without turns, without evidence, or for a reader without a memory."""
         return self.fates[-1] if self.fates else None
 
     @property
@@ -117,10 +120,11 @@ def diagnose(
 ) -> Diagnosis:
     """Return what became of the ``evidence`` (character spans of the document) in the trace of any reader.
 
-    A fact counts as in memory if the memory contains one of the accepted answers in the fact's span. If the span
-    contains no accepted answer, all of its names and numbers that the question does not mention (or else its uncommon
-    words) must be in memory. The text of a fact comes from ``document`` (one text, or one text per span) if that is
-    set, or else from the chunks. Without evidence, the accepted answers count as one fact at an unknown position.
+    A fact counts as in memory if the memory contains one of the accepted answers that occur in the fact's span. If the
+    span contains no accepted answer, all of its names and numbers that the question does not mention (or else its
+    uncommon words) must be in memory. The text of a fact comes from ``document`` (one text, or one text per span) if
+    that is set, or else from the chunks. Without evidence, the accepted answers count as one fact at an unknown
+    position.
     """
     memories = [_comparable("\n".join(live)) for live in live_memories(trace)]
     if not trace.reads:

@@ -20,7 +20,7 @@ from memagent_lib.text import Chunk
 from memagent_lib.trace import BadMemory, Kind, Trace, Turn
 
 NO_ANSWERS = frozenset({"unknown", "unanswerable", "not known", "not mentioned", "not stated", "no answer", "none"})
-"""Answers that say that the text has none."""
+"""Answers which mean that the text has none."""
 REMEMBERED_STATES = 1024
 SAVED_STATES = 16
 QUOTE_CHARS = 280
@@ -105,7 +105,7 @@ class Provenance:
         return provenance
 
     def turn(self, turn: Turn) -> None:
-        """Process the next turn."""
+        """Trace the phrases of the next turn. Turns must be processed in order."""
         kind = turn.prompt.kind
         chunk = turn.prompt.chunk
         memory = self._state(turn.prompt.memory)

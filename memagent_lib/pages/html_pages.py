@@ -31,7 +31,7 @@ class Page:
 
 
 def render(template: str, **values: Any) -> Markup:
-    """Render the template ``ROOM/NAME``, a file in that room's folder ``templates``.
+    """Render the template ``PACKAGE/NAME``, a file in the folder ``templates`` of that package of the library.
 
     The result can be passed as a value to another template.
     """
@@ -39,7 +39,7 @@ def render(template: str, **values: Any) -> Markup:
 
 
 def style(sheet: str) -> str:
-    """Return the shared style sheet of all pages, followed by the style sheet ``ROOM/NAME``."""
+    """Return the shared style sheet of all pages, followed by the style sheet ``PACKAGE/NAME``."""
     return f"{_source('pages/base.css')}\n{_source(sheet)}"
 
 

@@ -32,7 +32,7 @@ class SavedCopy:
         self._handle = display(HTML(self._markup(page)), display_id=True)
 
     def is_due(self, state: object) -> bool:
-        """Return whether ``state`` differs from that of the last update, which was :data:`LEAST_S` ago or more."""
+        """Return whether to update: ``state`` is new, and the last update was at least :data:`LEAST_S` seconds ago."""
         return state != self._state and time.monotonic() >= self._at + LEAST_S
 
     def update(self, page: Page, state: object) -> None:

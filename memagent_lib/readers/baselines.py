@@ -61,7 +61,7 @@ def retrieved(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
 
 @reader({Kind.BLIND: 1})
 def blind(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
-    """Ask without the document, to measure what the model already knows or guesses.
+    """Ask the question without the document, to measure what the model already knows or guesses.
 
     Without this baseline, answers that leaked into the model's training data look like memory.
     """

@@ -1,4 +1,4 @@
-"""MemAgent's reader (arXiv 2507.02259, section 3): each reply replaces the memory; the answer sees nothing else."""
+"""MemAgent's reader (arXiv 2507.02259, section 3): each reply replaces the memory, and the answer rests on it alone."""
 
 from __future__ import annotations
 

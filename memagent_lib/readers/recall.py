@@ -17,7 +17,7 @@ _SEAM = "\nFrom an earlier memory:\n"
 
 
 def open_call(reply: Reply, memory: str) -> Reply:
-    """Return the reply without its recall request, which becomes its signal.
+    """Return the reply without its recall request, which becomes its signal; return a reply without one unchanged.
 
     A request alone leaves the memory unchanged.
     """

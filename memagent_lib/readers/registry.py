@@ -24,7 +24,8 @@ READERS: dict[str, Reader] = {
 def reader_named(name: str) -> Reader:
     """Return the reader called ``name``, or the one that ``FILE.py:NAME`` defines.
 
-    If a file defines a generator function without the decorator, it becomes a reader with MemAgent's prompts.
+    A generator function without the decorator becomes a reader with MemAgent's prompts. Raises :class:`ValueError` for
+    an unknown name, and :class:`~memagent_lib.plugins.PluginError` for a file that defines no such reader.
     """
     if is_plugin(name):
         return _from_file(name)

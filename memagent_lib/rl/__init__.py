@@ -14,8 +14,9 @@ The parameters of the equation are set by verl's names in a recipe's ``[verl]`` 
 ``actor_rollout_ref.actor``.
 
 ``actor.clip_ratio_low``, ``actor.clip_ratio_high``
-    0.2 as published. DAPO raises the upper bound to 0.28, so that rare tokens can become likelier; use it if entropy
-    collapses. A smaller lower bound limits how fast a token's probability falls; use it if replies lose their format.
+    Both are 0.2 as published. DAPO raises the upper bound to 0.28, so that rare tokens can become likelier; use it if
+    entropy collapses. A smaller lower bound limits how fast a token's probability falls; use it if replies lose their
+    format.
 ``actor.kl_loss_coef``
     ``beta``, active with ``actor.use_kl_loss``. Use it to preserve a model's other abilities; it costs a forward pass.
 ``actor.entropy_coeff``

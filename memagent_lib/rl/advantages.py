@@ -124,7 +124,10 @@ def step_advantages(keys: Sequence[str], steps: Sequence[float | None]) -> list[
 def prompts_without_spread(
     keys: Sequence[str], rewards: Sequence[float], steps: Sequence[float | None] | None = None
 ) -> set[str]:
-    """Return the prompts whose advantages are all 0: their rollouts have equal rewards and, turn by turn, ``steps``."""
+    """Return the prompts whose advantages are all 0, because their rollouts have equal rewards.
+
+    With ``steps``, the evidence scores of the turns, these must also be equal, turn by turn.
+    """
     seen: dict[str, set[float]] = defaultdict(set)
     noted: dict[tuple[str, int], set[float]] = defaultdict(set)
     for (prompt, _), position in last_turns(keys).items():

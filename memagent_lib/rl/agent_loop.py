@@ -162,7 +162,7 @@ class MemAgentLoop(AgentLoopBase):
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
         """Read, answer and score one row of the data. A row that fails is tried once more, with the same seeds.
 
-        Every failure is recorded, and a second one is raised.
+        Every failure is recorded in the trace folder, if there is one; a second one is raised.
         """
         for attempt in range(1, TRIES + 1):
             try:

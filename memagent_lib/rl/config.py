@@ -119,7 +119,7 @@ class DataConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingConfig:
-    """The reader to train, its prompt template, and its budgets in tokens. The defaults are MemAgent's.
+    """The reader to train, its prompt template, and its budgets in tokens. Reader and budgets default to MemAgent's.
 
     ``on_bad_memory`` is what happens to a reply that is no memory (:mod:`memagent_lib.bad_memory`). The default
     ``take`` makes every reply the memory, as in the paper, so that the policy is trained by the consequences.
@@ -160,9 +160,9 @@ class TrainingConfig:
     question is never answered at first: it trains the memory towards the evidence, not the answer. If an example has no
     evidence, its accepted answers serve as evidence.
 
-    *Groups without spread.* The rollouts of such a group all have the same reward, so their advantages are 0.
-    ``skip_equal_groups`` leaves them out of the log-probabilities and the update. ``dynamic_sampling`` replaces them
-    with fresh prompts until the batch is full (DAPO, arXiv 2503.14476, equation 11), for at most 10 rounds
+    *Groups without spread.* The rollouts of such a group have equal rewards (and evidence scores), so their advantages
+    are 0. ``skip_equal_groups`` leaves them out of the log-probabilities and the update. ``dynamic_sampling`` replaces
+    them with fresh prompts until the batch is full (DAPO, arXiv 2503.14476, equation 11), for at most 10 rounds
     (:data:`memagent_lib.rl.trainer.MOST_ROUNDS`). Use it for data that is mostly too easy or too hard; it costs more
     rollouts, and the reward curve shows only the prompts that remain.
 
@@ -171,8 +171,8 @@ class TrainingConfig:
 
     *Safety.* A rollout that fails twice removes its prompt from the step. The run stops if more than ``failed_share``
     of a step's prompts, rounded up, fail, or if no turn finishes in ``hang_minutes``. With ``stop_unhealthy`` it also
-    stops once a bound of :data:`memagent_lib.rl.health.BOUNDS` is crossed, at the last checkpoint before that
-    step; it needs ``verl.trainer.save_freq``, the steps from one checkpoint to the next. The newest
+    stops once a bound of :data:`memagent_lib.rl.health.BOUNDS` is crossed, and sets aside the checkpoints of the steps
+    that crossed it; it needs ``verl.trainer.save_freq``, the steps from one checkpoint to the next. The newest
     ``keep_checkpoints`` are retained, and so is the one with the best validation score, even if it is older.
     ``traces_per_step`` rollouts of each step are saved as traces.
 
@@ -291,7 +291,7 @@ class Recipe:
 
     @property
     def retained_checkpoints(self) -> int:
-        """How many of the newest checkpoints stay. For ``stop_unhealthy`` one is older than a window of steps."""
+        """How many of the newest checkpoints stay; with ``stop_unhealthy``, one is older than a window of steps."""
         if not self.train.stop_unhealthy:
             return self.train.keep_checkpoints
         return max(self.train.keep_checkpoints, math.ceil(WINDOW / self.verl[verl_keys.SAVE_FREQ]) + 1)
@@ -329,7 +329,7 @@ class Recipe:
 
     @classmethod
     def from_tables(cls, tables: Mapping[str, Any]) -> Recipe:
-        """Build a recipe from nested dicts in the layout of the TOML file; :class:`SettingsError` names every fault."""
+        """Build a recipe from nested dicts laid out as in the TOML file. Raises :class:`SettingsError` for a fault."""
         _refuse_renamed(tables)
         tables = dict(tables)
         data = tables.get("data")

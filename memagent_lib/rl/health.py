@@ -26,8 +26,9 @@ LR = "verl.actor_rollout_ref.actor.optim.lr"
 class Bound:
     """A bound on one measured quantity.
 
-    ``metrics`` are its names, of which the first that a run logs counts. The bound is ``least`` or ``most`` times what
-    ``compared`` returns, and the mean of the last steps crosses it. ``source`` is where the bound comes from.
+    ``metrics`` are its names, of which the first that a run logs counts. A run crosses the bound if the mean of its
+    last steps is below ``least`` times, or above ``most`` times, what ``compared`` returns. ``source`` is where the
+    bound comes from.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Bound:
 
 
 class Sign(NamedTuple):
-    """A crossed bound: the step since when it is crossed, the mean of the last steps, and the bound as a number."""
+    """A crossed bound: the first step of the crossing, the mean of the last steps, and the bound as a number."""
 
     bound: Bound
     step: int

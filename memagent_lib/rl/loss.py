@@ -56,7 +56,8 @@ def moments(old: torch.Tensor, new: torch.Tensor, mask: torch.Tensor) -> dict[st
 def agreement(means: Mapping[str, float]) -> tuple[float, float]:
     """Return the Pearson correlation and the mean absolute difference of log-probabilities.
 
-    ``means`` are the :func:`moments`, averaged over micro-batches. Both results are NaN if no token counts.
+    ``means`` are the :func:`moments`, averaged over micro-batches. Both results are NaN if no token counts. The
+    correlation of constant values is 1.
     """
     n, x, y, xx, yy, xy, difference = (means[PREFIX + name] for name in _MOMENTS)
     if n == 0:

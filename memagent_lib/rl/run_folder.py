@@ -24,7 +24,7 @@ from memagent_lib.rl.config import Recipe
 
 SCORE_FILE = "validation_score.txt"
 UNTIL_RESUMED = "until resumed\n"
-"""The content of a request to stop that a person made; a request of a signal is an empty file."""
+"""The content of a request to stop that a person made; a request that a signal made is an empty file."""
 
 
 class TrainingState(StrEnum):

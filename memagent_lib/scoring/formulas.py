@@ -20,9 +20,9 @@ _POLAR = ("yes", "no", "noanswer")
 
 
 def reference_box(reply: str) -> str | None:
-    r"""Return the box within the last 300 characters, as MemAgent's training does.
+    r"""Return the content of the last box within the last 300 characters in lower case, as MemAgent's training does.
 
-    ``\boxed x`` extends up to the next ``$``.
+    The content of ``\boxed x`` extends up to the next ``$``. Returns ``None`` if no box closes.
     """
     tail = reply[-_REFERENCE_WINDOW_CHARS:].lower()
     if "\\boxed " not in tail:
@@ -36,7 +36,7 @@ def first_line(reply: str) -> str:
 
 
 def code_line(reply: str) -> str:
-    """Return the first line of a reply that is code according to LongBench's rule."""
+    """Return the first line of a reply that is code according to LongBench's rule, or "" if none is."""
     # LongBench skips lines with these marks, which are comments and fences.
     for line in reply.lstrip("\n").split("\n"):
         if not any(mark in line for mark in ("`", "#", "//")):
@@ -45,17 +45,17 @@ def code_line(reply: str) -> str:
 
 
 def first_number(reply: str) -> str | None:
-    """Return the first number of the answer (InfiniteBench passkey, number string, Math.Find)."""
+    """Return the first number of the answer, or ``None`` (InfiniteBench passkey, number string, Math.Find)."""
     return next(iter(_NUMBER.findall(box_or_all(reply))), None)
 
 
 def last_number(reply: str) -> str | None:
-    """Return the last number of the answer, sign included (InfiniteBench Code.Run)."""
+    """Return the last number of the answer, sign included, or ``None`` (InfiniteBench Code.Run)."""
     return next(reversed(_SIGNED_NUMBER.findall(box_or_all(reply))), None)
 
 
 def same_number(found: str, answer: str) -> bool:
-    """Return whether two numbers are equal, as text, or by value if either has a decimal point."""
+    """Return whether two numbers are equal as text, or equal in value if either has a decimal point."""
     if found == answer:
         return True
     decimal = "." in found + answer and _SIGNED_NUMBER.fullmatch(answer)
@@ -79,7 +79,7 @@ def either_inside(found: str, answer: str) -> bool:
 
 
 def is_word(found: str, answer: str) -> bool:
-    """Return whether the accepted answer is a word of the reply, ignoring case (InfiniteBench KV and dialogues)."""
+    """Return whether the accepted answer is one of the reply's words in any case (InfiniteBench KV and dialogues)."""
     return answer.lower() in re.sub(r"[\n:\"'.,?!{}]", " ", found).lower().split()
 
 

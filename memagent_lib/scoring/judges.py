@@ -68,7 +68,7 @@ class AnyAnswer:
 
 
 def number_share(reply: str, answers: Sequence[str]) -> Score:
-    """Score the reply by the share of its numbers that match an accepted answer."""
+    """Score the reply by the share of its numbers that are the first number of an accepted answer."""
     numbers = re.findall(r"\d+", reply)
     accepted = {number for answer in answers for number in re.findall(r"\d+", answer)[:1]}
     right = sum(number in accepted for number in numbers)
@@ -121,7 +121,7 @@ def _items_score(listed: Sequence[str], answers: Sequence[str]) -> Score:
 def choice(reply: str, answers: Sequence[str]) -> Score:
     """Score 1 if the reply chooses an accepted letter, or states the text of an accepted option.
 
-    If an accepted answer is a letter and the reply chooses a letter, only the letters are compared.
+    If an accepted answer is a letter and the reply chooses letters, only letters are compared; several score 0.
     """
     # Benchmarks write a letter as B, (B), B. or B).
     letters = {answer.strip("(). ").upper() for answer in answers if _is_letter(answer)}
@@ -143,7 +143,10 @@ def _is_letter(answer: str) -> bool:
 
 
 def choice_infinitebench(reply: str, answers: Sequence[str]) -> Score:
-    """Score 1 if the answer begins with an accepted letter, or contains the text of an accepted option."""
+    """Score 1 if the answer chooses an accepted letter from A to D, or contains the text of an accepted option.
+
+    A letter is chosen at the beginning, or after ``answer`` or ``option``. If there is one, only letters are compared.
+    """
     found = box_or_all(reply).strip()
     letter = re.match(r"\(?([A-D])\b", found) or re.search(r"(?:answer|option)(?: is)?:? *\(?([A-D])\b", found)
     if letter:
@@ -157,7 +160,8 @@ def choice_infinitebench(reply: str, answers: Sequence[str]) -> Score:
 def one_of(labels: str) -> Rule:
     """Return a rule for ``labels`` (``a|b|c``) that scores 1 if the first sentence names the answer and no other label.
 
-    As in BABILong, ``labels`` must not include labels that occur in the question itself.
+    An answer with commas stands for several labels, all of which must be named. As in BABILong, ``labels`` must not
+    include labels that occur in the question itself.
     """
     known = {label.lower() for label in labels.split("|") if label}
 
@@ -305,7 +309,7 @@ def judge_named(rule: str) -> Rule:
     """Return the scoring function for a rule.
 
     A rule is a judge's name, a name with its detail (``first_line:f1``), or ``FILE.py:NAME`` for your own function or
-    :class:`Judge`. Raises ``ValueError`` for any other rule.
+    :class:`Judge`. Raises ``ValueError`` for any other rule, and ``MissingFile`` for a missing file.
     """
     name, colon, detail = rule.partition(":")
     judge = JUDGES.get(name)

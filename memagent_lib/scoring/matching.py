@@ -91,7 +91,7 @@ class Token(NamedTuple):
 def box_in(reply: str) -> str | None:
     r"""Return the content of the last ``\boxed{}`` or ``\fbox{}``; of nested boxes, the innermost.
 
-    ``None`` without a box.
+    Returns ``None`` if there is no box, or if it is empty.
     """
     inner = boxed(reply.replace(_FBOX, "\\boxed{"))
     while inner is not None and (nested := boxed(inner)) is not None:
@@ -102,7 +102,7 @@ def box_in(reply: str) -> str | None:
 def answer_in(reply: str) -> str | None:
     r"""Return the answer that a reply states; ``None`` if it states none.
 
-    The answer is the content of the last ``\boxed{}`` or ``\fbox{}``, else of the last ``<answer>``, else the line
+    The answer is the content of the last ``\boxed{}`` or ``\fbox{}``, else that of the last ``<answer>``, else the line
     after the last ``the answer is``, ``Answer:`` or a similar phrase in one of several languages.
     """
     marked = _marked(reply)

@@ -64,7 +64,10 @@ class Reading(NamedTuple):
 
 
 def number_at(text: str, start: int) -> Reading | None:
-    """Return the number or code that begins at ``start``; ``None`` if there is none."""
+    """Return the number or code that begins at ``start``; ``None`` if there is none.
+
+    After a sign such as ``<`` or ``≥`` a number is a bound, and its value is text that equals no number.
+    """
     code = _CODE.match(text, start)
     if code:
         return Reading(code[0], code.end())

@@ -23,7 +23,7 @@ _BLOCK = 1 << 24
 
 
 class CheckpointError(UserError, RuntimeError):
-    """A checkpoint could not be written. The previous one is untouched."""
+    """A checkpoint could not be written. Those of other steps are untouched."""
 
 
 @contextmanager

@@ -16,7 +16,7 @@ UP = ".lora_B.default.weight"
 
 
 def merged(weights: Mapping[str, torch.Tensor], scale: float) -> dict[str, torch.Tensor]:
-    """Return all weights under the plain model's names, each ``W`` that has an adapter replaced by ``W + scale B A``.
+    """Return all weights by the plain model's names, with each ``W`` that has an adapter replaced by ``W + scale B A``.
 
     ``scale`` is alpha / rank (arXiv 2106.09685, equation 3). The product is computed in fp32, then rounded to the
     weight's own type.

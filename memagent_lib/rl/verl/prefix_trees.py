@@ -84,7 +84,7 @@ def micro_batches(trees: Sequence[Tree], limit: int, at_least: int = 1) -> list[
     """Return micro-batches as lists of row numbers, each with the rows of trees of similar size.
 
     Padded to its largest tree, a micro-batch has at most ``limit`` nodes; a larger tree is a micro-batch by itself.
-    ``at_least`` is the minimum number of micro-batches.
+    ``at_least`` is the minimum number of micro-batches; raises ``ValueError`` if there are fewer rows.
     """
     batches: list[list[int]] = []
     width = longest = 0

@@ -6,8 +6,8 @@ are not in the loss; here the output head sees only the positions that predict r
 
 Packed rows (``use_remove_padding``) are laid end to end, as in verl, for flash-attention. Rows that are not packed are
 laid out as trees (:mod:`memagent_lib.rl.verl.prefix_trees`) for PyTorch's attention. In both layouts, losses and
-gradients equal verl's up to rounding; ``tests/rl/test_objective.py`` proves it. If neither can be used (sliding
-windows, fused kernels, Ulysses, padding), verl's own path is, and the log gives the reason.
+gradients equal verl's up to rounding; ``tests/rl/test_objective.py`` checks it. If neither can be used (sliding
+windows, fused kernels, Ulysses, padding), verl computes all logits by itself, and the log gives the reason.
 
 verl's workers import this module as ``actor_rollout_ref.model.external_lib``; importing it registers the engine for
 NVIDIA's GPUs.
@@ -35,7 +35,10 @@ from memagent_lib.rl.verl.prefix_trees import attends_to_everything, forest, mic
 
 @EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cuda", vendor="nvidia")
 class ReplyEngine(FSDPEngineWithLMHead):
-    """Computes what :class:`FSDPEngineWithLMHead` does, but for reply tokens only; all other tokens get zero."""
+    """Computes what :class:`FSDPEngineWithLMHead` does, but for reply tokens only; all other tokens get zero.
+
+    For a model or setting that rules this out, it leaves the work to that class.
+    """
 
     def _build_module(self) -> torch.nn.Module:
         module = super()._build_module()

@@ -1,6 +1,6 @@
 """verl's synchronous trainer, changed to stop on request and to write only complete checkpoints.
 
-The run also stops if a validation reading fails or too many rollouts fail. The algorithm is in
+The run also fails if a validation reading or too many rollouts fail. The algorithm is in
 :mod:`memagent_lib.rl.trainer`; this module adds only what concerns the run's folder.
 """
 

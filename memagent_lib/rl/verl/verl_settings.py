@@ -42,7 +42,10 @@ POLL_S = 0.2  # how often the trainer looks whether the rollouts have finished
 
 
 def verl_settings(recipe: Recipe, folder: RunFolder, device: str) -> dict[str, Any]:
-    """Return verl's settings for a recipe by dotted name. A leading ``+`` marks a name that verl does not define."""
+    """Return verl's settings for a recipe by dotted name. A leading ``+`` marks a name that verl does not define.
+
+    Raises :class:`SettingsError` if ``[verl]`` sets what only ``[data]`` may decide.
+    """
     refused = DRAWING & set(recipe.verl)
     if refused:
         raise SettingsError(f"[verl] sets {', '.join(sorted(refused))}; [data] decides which examples a step trains on")
@@ -63,7 +66,10 @@ def encoder_of(recipe: Recipe) -> Encoder:
 
 
 def compose(settings: dict[str, Any]) -> Any:
-    """Return verl's whole configuration with ``settings`` applied, in the form that verl's main function receives."""
+    """Return verl's whole configuration with ``settings`` applied, in the form that verl's main function receives.
+
+    Raises :class:`SettingsError` for a name that verl does not define and that has no leading ``+``.
+    """
     from hydra import compose as hydra_compose
     from hydra import initialize_config_module
     from omegaconf import OmegaConf
