@@ -67,8 +67,8 @@ class StatusLine:
 def status_line(what: str, total: float | None = None, unit: str = "", wanted: bool = True) -> Iterator[StatusLine]:
     """Display the block's progress as :meth:`StatusLine.line`, unless it ends before :data:`PATIENCE_S`.
 
-    In a log, the first line appears after :data:`LOG_EVERY_S`. Under papermill, or if not ``wanted``, nothing is displayed.
-    Without a unit, the line says what the block waits for: ``loading trained with vllm, 0:05 so far``.
+    In a log, the first line appears after :data:`LOG_EVERY_S`. Nothing is displayed under papermill, or if not
+    ``wanted``. Without a unit, the line says what the block waits for: ``loading trained with vllm, 0:05 so far``.
     """
     measured = StatusLine(what, total, unit)
     display = _display() if wanted else None

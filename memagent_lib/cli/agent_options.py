@@ -28,8 +28,8 @@ def add_agent_options(
 ) -> None:
     """Add the options from which :func:`agent_of` opens an agent.
 
-    With ``several_readers``, ``--reader`` may be repeated, and its value is a list. ``on_bad_memory`` is the verb's
-    default of ``--on-bad-memory`` for models that this project has not trained.
+    With ``several_readers``, ``--reader`` may be repeated, and its value is a list. ``on_bad_memory`` is the default
+    that the help of ``--on-bad-memory`` states; it is not applied here.
     """
     from memagent_lib.backends import BACKENDS
     from memagent_lib.bad_memory import OnBadMemory
@@ -94,7 +94,10 @@ def chat_template_of(a: argparse.Namespace) -> dict[str, Any]:
 
 
 def agent_of(a: argparse.Namespace) -> Agent:
-    """Open the agent that the options of :func:`add_agent_options` describe. This loads the model."""
+    """Open the agent that the options of :func:`add_agent_options` describe. This loads the model.
+
+    If several readers are named, the agent has the first.
+    """
     from memagent_lib.agent import open_agent
 
     sizes = {f"{name}_tokens": getattr(a, f"{name}_tokens") for name in SIZES}

@@ -36,7 +36,7 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def run(a: argparse.Namespace) -> int:
-    """Run the parts of the demo that have not finished; return 0 if all have finished then, else 1."""
+    """Run the parts of the demo that have not finished; return 0 if all of them finish, else 1."""
     import pandas as pd
 
     from memagent_lib import sweeps

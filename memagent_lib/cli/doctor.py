@@ -1,4 +1,4 @@
-"""``memagent doctor``: check this machine and its packages, and name the command that fixes each fault.
+"""``memagent doctor``: check this machine and its packages, and state how to fix each fault.
 
 With ``--train`` it also trains three real steps and checks the run that they made.
 """

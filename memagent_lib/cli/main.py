@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit status; without a verb, print the help and return 0.
 
     For an error that the user can fix, one line is printed on stderr and the status is 2. After Ctrl-C it is 130, after
-    SIGTERM 143. Any other exception is a bug and is raised.
+    SIGTERM 143. Any other exception is a bug and is raised, and so is every error with ``--traceback``.
     """
     commands = parser()
     arguments = commands.parse_args(argv)

@@ -89,6 +89,7 @@ def string_constants(path: Path) -> dict[str, str]:
     """Return the string constants of a Python file, by name, at any depth. The last assignment to a name wins.
 
     Attributes (``self.NO_MEMORY = "none"``) and encoded texts (``NO_MEMORY = tokenizer.encode("none")``) are included.
+    Raises ``FileNotFoundError`` for a missing file, and ``ValueError`` for one that is not Python source.
     """
     if not path.is_file():
         what = f"{path} is a folder" if path.is_dir() else f"no file at {path}"
@@ -126,8 +127,8 @@ def template_texts(
 ) -> tuple[dict[str, str], list[str]]:
     """Return the texts of a template by key, and one line per text that names the constant it comes from.
 
-    ``read`` and ``answer`` name constants, ``empty_memory`` names one or is the text itself. Each is needed only if no
-    constant fits, or if several do; without it, ``ValueError`` is raised then.
+    ``read`` and ``answer`` name constants, ``empty_memory`` names one or is the text itself. Each may be ``None`` if
+    exactly one constant fits. Raises ``ValueError`` for a text that cannot be found or chosen.
     """
     prompts = list(_prompts(constants))
     reading = _chosen(prompts, {"question", "chunk", "memory"}, read, "--read")
@@ -220,7 +221,7 @@ def _losses(template) -> list[str]:
 
 
 def differences(template, ours) -> list[str]:
-    """Compare a template with our own, and return one line per difference."""
+    """Compare a template with our own in order and length, and return the lines to print."""
     order = "memory before chunk"
     if template.chunk_first:
         order = "chunk before memory"

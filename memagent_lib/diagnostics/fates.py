@@ -46,9 +46,9 @@ class EvidenceHistory:
     """The history of one needed fact: its ``span`` in the document, and the ``words`` that identify it.
 
     ``span`` is ``None`` if it is unknown. ``read`` is the turn whose chunk contains the span's last character, or
-    ``None`` if no chunk does. ``fates`` has one entry per turn; the entries are ``None`` for a reader without a memory.
-    ``captured`` is ``None`` for readers without a memory and for an unknown span; ``retained`` is ``None`` for
-    readers without a memory and for a fact that was not captured.
+    ``None`` if no chunk does. ``fates`` has one entry per turn. The entries, ``captured`` and ``retained`` are ``None``
+    for a reader without a memory and for a fact without words.
+    ``captured`` is also ``None`` for an unknown span; ``retained`` also for a fact that was not captured.
     """
 
     span: tuple[int, int] | None
@@ -167,7 +167,7 @@ def live_memories(trace: Trace) -> list[tuple[str, ...]]:
 def evidence_in(turn: Turn, evidence: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """Return the evidence in a turn's chunk, as spans of the chunk's text.
 
-    The result is empty if the chunk is not a slice of the document, such as the second memory of a merge.
+    The result is empty if there is no chunk, or if it is not a slice of the document (the second memory of a merge).
     """
     chunk = turn.prompt.chunk
     if chunk is None or turn.prompt.kind == Kind.MERGE or (chunk.text and not _is_slice(chunk)):

@@ -59,7 +59,7 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class MemoryChange:
-    """What one turn changed in its memory. ``pieces`` is empty if no phrase was added or dropped."""
+    """What one turn (from 0) changed in its memory. ``pieces`` is empty if the memory is unchanged."""
 
     turn: int
     chunk: tuple[int, int]
@@ -121,7 +121,7 @@ class Provenance:
         self._turns += 1
 
     def evidence(self, question: str) -> list[Phrase]:
-        """Return the phrases that the words of the answer to ``question`` came from; none for an answer of ``unknown``.
+        """Return the phrases that the answer to ``question`` came from; none if it is one of :data:`NO_ANSWERS`.
 
         Function words are no evidence, nor are words that the answer repeats from the question if it has others.
         """

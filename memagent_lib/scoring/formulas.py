@@ -22,7 +22,7 @@ _POLAR = ("yes", "no", "noanswer")
 def reference_box(reply: str) -> str | None:
     r"""Return the content of the last box within the last 300 characters in lower case, as MemAgent's training does.
 
-    The content of ``\boxed x`` extends up to the next ``$``. Returns ``None`` if no box closes.
+    The content of ``\boxed x`` extends up to the next ``$``. Returns ``None`` if there is no box or it does not close.
     """
     tail = reply[-_REFERENCE_WINDOW_CHARS:].lower()
     if "\\boxed " not in tail:

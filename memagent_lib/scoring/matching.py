@@ -166,7 +166,10 @@ def same_answer(found: str, answer: str) -> bool:
 
 
 def same_text(found: str, answer: str) -> bool:
-    """Return whether two answers are the same text or the same numbers, ignoring white space and a final full stop."""
+    """Return whether two answers are the same text, ignoring white space and a final full stop, or have the same value.
+
+    Values are compared if ``answer`` has a number or date; its other words must then be the same too.
+    """
     if _squeezed(found) == _squeezed(answer):
         return True
     wanted = tokens(spelling(answer))

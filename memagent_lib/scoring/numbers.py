@@ -1,9 +1,9 @@
 r"""Read the values of numbers and dates in the forms that people and models write.
 
 ``1,000``, ``2 602``, ``3.5 million``, ``1/2``, ``½``, ``10^{6}``, ``1e6``, ``4,2`` and ``$9,500`` are numbers. A comma
-or a space before exactly three digits separates thousands; any other comma inside a number is a decimal comma; a point
-is always a decimal point: ``1.200`` is 1.2. ``007``, ``12:30`` and ``1.2.3`` are codes and match no number. Texts must
-have passed through :func:`memagent_lib.scoring.matching.spelling`.
+or a space before exactly three digits separates thousands; any other comma inside a number is a decimal comma. A point
+is a decimal point (``1.200`` is 1.2), unless a decimal comma follows (``1.234,5``). ``007``, ``12:30`` and ``1.2.3``
+are codes and match no number. Texts must have passed through :func:`memagent_lib.scoring.matching.spelling`.
 """
 
 from __future__ import annotations

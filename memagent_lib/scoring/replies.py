@@ -29,7 +29,7 @@ class Score:
 
 
 def boxed(reply: str) -> str | None:
-    r"""Return the content of the last ``\boxed{...}`` with its braces matched; ``None`` if no box closes."""
+    r"""Return the content of the last ``\boxed{...}`` with its braces matched; ``None`` if it does not close."""
     start = reply.rfind("\\boxed{")
     if start < 0:
         return None
@@ -45,7 +45,7 @@ def boxed(reply: str) -> str | None:
 def stated(reply: str) -> str | None:
     """Return the answer as MemAgent finds it: the box, or else the text after the last ``the answer is``.
 
-    Returns ``None`` if the reply has neither.
+    Returns ``None`` if the reply has neither, or if what it has is empty.
     """
     found = boxed(reply)
     if found is None:
