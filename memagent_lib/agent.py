@@ -155,7 +155,7 @@ def open_agent(
 
 def _require_known_kinds(template: Template, reader: Reader) -> None:
     """Raise :class:`ValueError` for an entry of ``template.kinds`` that no reader uses, such as a misspelt one."""
-    # A template serves several readers, so a kind of another reader is no mistake.
+    # A template serves several readers, so an entry for another reader's kind is no mistake.
     known = {kind.name for each in (*READERS.values(), reader) for kind in each.prompts}
     unknown = sorted(set(template.kinds) - known)
     if unknown:
@@ -189,7 +189,7 @@ class Agent:
     backend: Backend
     reader: Reader = READERS["overwrite"]
     weights: str = ""
-    """What identifies the model: the hash of its folder's weights, or its name."""
+    """What identifies the model: the hash of its folder's weights or of its GGUF file, or its name."""
     on_bad_memory: OnBadMemory = OnBadMemory.TAKE
     """What happens to a reply that is no memory."""
 

@@ -144,7 +144,7 @@ class _Session:
 
     def _stored(self, prompt: Prompt) -> Reply | None:
         stored = self._observer.store.find(prompt) if self._observer.store else None
-        # It was stored while bad memories were not taken; as a memory it would be an empty one.
+        # This thought was stored while bad memories were not taken; taken now, it would be an empty memory.
         if stored and _is_thought(stored) and self._on_bad_memory is OnBadMemory.TAKE and not prompt.kind.answers:
             return None
         return stored
@@ -192,7 +192,7 @@ class _Session:
         if action is OnBadMemory.RETRY and len(pending.turned_away) == len(pending.faults) > 1:
             action = OnBadMemory.KEEP
         if action is OnBadMemory.KEEP:
-            # What was cut is the reply that was turned away, not the memory.
+            # Only the reply that was turned away may have been truncated, not the memory that stays.
             reply = replace(reply, text=prompt.old_memory, finish_reason="stop")
         return Turn(prompt, reply, BadMemory(pending.faults[0], action, tuple(pending.turned_away)))
 

@@ -48,7 +48,7 @@ class Journal:
         self._turns: defaultdict[str, dict[str, deque[_Line]]] = defaultdict(dict)
         self._records: dict[str, _Line] = {}
         self._lines = 1
-        # By way of JSON, so that it compares equal to what the file's first line is read back as.
+        # A round trip through JSON, so that it compares equal to an identity that was read from a file.
         self._identity = json.loads(json.dumps(dict(identity), sort_keys=True, default=str))
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:

@@ -126,7 +126,7 @@ class Template:
         if kind.name in ("read", "answer", "direct", "blind"):
             return getattr(self, kind.name)
         own = self.kinds.get(kind.name, kind.words)
-        # A gate or a recall is the read prompt with more instructions, so every template words it.
+        # A gate or a recall is the read prompt with more instructions, so every template has words for it.
         base = getattr(self, kind.after) if kind.after else ""
         return "\n\n".join(words for words in (base, own) if words)
 
@@ -269,7 +269,7 @@ class Encoder:
 
         Raises :class:`BudgetError` if the question or the whole prompt exceeds its budget.
         """
-        # Checked apart from the whole: a long question could hide in the room of a short chunk.
+        # Checked separately, because a long question could use up the tokens that a short chunk leaves.
         question_tokens = self._count(prompt.question)
         if question_tokens > self.budget.question_tokens:
             raise BudgetError(
@@ -316,7 +316,7 @@ class Encoder:
             text=text,
             finish_reason=finish_reason,
             thinking="\n".join(filter(None, (raw.thinking.strip(), parts.thinking))),
-            # A server may report no count; the ids that were sent are then the best one.
+            # If a server reports no count, the number of ids that were sent is the best one.
             prompt_tokens=raw.prompt_tokens or len(request.ids),
             prompt_ids=request.ids,
         )

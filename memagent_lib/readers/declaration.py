@@ -24,7 +24,7 @@ MEMAGENT_PROMPTS = {Kind.READ: 1, Kind.ANSWER: 1}
 class Reader:
     """A reading strategy. Calling it with a question and chunks starts a session.
 
-    ``prompts`` maps each kind of prompt that ``session`` yields to the most memories that it displays. They determine
+    ``prompts`` maps each kind of prompt that ``session`` yields to the most memories that it displays, which determines
     the window that the reader needs. ``file`` is ``FILE.py:NAME`` for a reader that does not ship with the library.
     """
 

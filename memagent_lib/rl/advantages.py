@@ -19,7 +19,7 @@ class Credit(StrEnum):
 
     ``shared``: every turn gets ``A``, as published; a rollout with more turns weighs more. ``final``: only the answer
     gets ``A``, a baseline that measures what training the memory adds. ``split``: each of ``n`` turns gets ``A / n``,
-    so that long and short documents weigh the same. Use it for batches that mix lengths.
+    so that long and short documents weigh the same. Use ``split`` for batches that mix lengths.
     """
 
     SHARED = "shared"

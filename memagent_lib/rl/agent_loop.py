@@ -44,7 +44,7 @@ CACHED_DOCUMENTS = 256
 STEP = "step_reward"
 UNKNOWN = -1.0  # a number, because verl computes statistics of these metrics in validation
 MAY_BE_UNKNOWN = ("capture", "retention")
-# A turn is used when it is finished, and its text is decoded here: vLLM need not make an output of every token.
+# A turn is used only when it is finished, and its text is decoded here, so vLLM need not output every token.
 WHOLE_REPLIES = {"detokenize": False, "output_kind": RequestOutputKind.FINAL_ONLY}
 
 
@@ -103,7 +103,7 @@ class VerlBackend:
             raise RolloutError(f"the engine ended a turn with {output.stop_reason!r} after {len(ids)} tokens")
         self.extra_fields |= output.extra_fields
         self.finished()
-        # verl reports "completed" for both: a reply of full length that does not end in an end token was cut.
+        # verl reports "completed" for truncated replies too: those of full length that do not end in an end token.
         ended = ids[-1] in self.ends
         cut = len(ids) >= request.max_tokens and not ended
         text = self.tokenizer.decode(ids[:-1] if ended else ids)

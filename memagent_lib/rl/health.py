@@ -17,7 +17,7 @@ WINDOW = 5
 BEFORE = 20
 """The usual size of a gradient is the median of this many steps before the window."""
 LEAST_REWARD = 0.1
-"""A best reward below this is mostly noise, and nothing is lost when it falls."""
+"""If the best reward is below this, it is mostly noise, and nothing is lost when it falls."""
 Points = Mapping[str, Sequence[tuple[int, float]]]
 LR = "verl.actor_rollout_ref.actor.optim.lr"
 

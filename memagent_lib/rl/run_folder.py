@@ -82,7 +82,10 @@ class Checkpoint(NamedTuple):
 
     @property
     def huggingface(self) -> Path:
-        """The checkpoint's folder in Hugging Face's format, which transformers and vLLM load."""
+        """The checkpoint's folder in Hugging Face's format.
+
+        transformers and vLLM load it if it has weights, which by default only checkpoints made on a CPU have.
+        """
         return self.folder / "actor" / "huggingface"  # verl's names
 
     @property

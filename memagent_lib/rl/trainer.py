@@ -103,11 +103,12 @@ class MemAgentTrainer(RunTrainer):
         return buffer
 
     def sample(self, sample: Any, global_steps: int, partition_id: str, batch_size: int) -> Any:
-        """Return a batch without the prompts whose rollouts failed; ``dynamic_sampling`` then refills it.
+        """Return a batch without the prompts whose rollouts failed, refilled if ``dynamic_sampling`` is set.
 
         Refilling replaces failed prompts and prompts without spread with fresh ones, in at most :data:`MOST_ROUNDS`
         rounds; after the last, the batch stays smaller. A round waits for all of its rollouts, so that the next draw
         depends on the seed alone. verl's own filter draws while rollouts run, and takes the rollouts that finish first.
+        A batch of validation is returned as it is.
         """
         take = partial(sample, global_steps=global_steps, partition_id=partition_id)
         batch, metrics = take(batch_size=batch_size)

@@ -61,7 +61,7 @@ AT_LEAST_ZERO = (
 KINDS = {name: type(default) for name, default in DEFAULTS.items()} | dict.fromkeys((STEPS, MINI_BATCH, SAVE_FREQ), int)
 KIND_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
-# Keys of recipes before 2026-11-26, and what says the same now.
+# Keys of recipes before 2026-11-26, and the settings that replace them now.
 RENAMED = {
     "model.workers": f"verl.{WORKERS}",
     "model.nodes": f"verl.{NODES}",

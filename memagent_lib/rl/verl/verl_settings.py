@@ -225,7 +225,7 @@ def _cuda(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
     return {
         "trainer.device": "cuda",
         PACKED: True,
-        # PyTorch's own attention keeps packed rows apart by their positions; the objective's test proves it.
+        # PyTorch's own attention keeps packed rows apart by their positions; the objective's test checks it.
         "+actor_rollout_ref.model.override_config.attn_implementation": "flash_attention_2" if flash else "sdpa",
         f"{ACTOR}.ppo_max_token_len_per_gpu": micro_batch,
         f"{ROLLOUT}.log_prob_max_token_len_per_gpu": 2 * micro_batch,
