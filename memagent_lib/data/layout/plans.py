@@ -26,8 +26,8 @@ _NOISE = 2e-4  # the first unit of a sample has no separator before it
 class ExampleKey(NamedTuple):
     """The identity of an example: its task's ``name``, its data set's ``seed`` and ``length``, and its ``index`` there.
 
-    Except in needle tasks, a greater length only adds filler, so a seed yields the same questions at every length. Any
-    worker can make any example from its key.
+    A seed yields the same questions at every length, except for the task ``needle``. Any worker can make any example
+    from its key.
     """
 
     name: str
@@ -40,7 +40,10 @@ class ExampleKey(NamedTuple):
         return f"{self.name}-{self.length.label}-{self.seed}-{self.index}"
 
     def rng(self, name: str | None = None) -> random.Random:
-        """Return the example's random generator, which does not depend on length, platform or other examples."""
+        """Return the example's random generator, which does not depend on length, platform or other examples.
+
+        Another ``name`` than the task's gives another, independent generator.
+        """
         return random.Random(f"{name or self.name}/{self.seed}/{self.index}")
 
     def example(self, plan: Any, text: str, evidence: Sequence[Span], metadata: Mapping[str, Any]) -> Example:
@@ -106,7 +109,8 @@ class DocumentPlan:
     def example(self, key: ExampleKey, meter: Meter) -> Example:
         """Return the example, with about the longest document that fits into the length of ``key``.
 
-        Raises ``ValueError`` if the statements alone are longer, or if the filler runs out.
+        A length in documents is met exactly. Raises ``ValueError`` if the statements alone are longer, if the filler is
+        too short, or if the length is in documents and the plan is not ``numbered``.
         """
         draft = _Draft(self, meter)  # the same units and counts serve every size that is tried
         if key.length.documents is not None and self.numbered:  # their number is the length; no search is needed

@@ -96,7 +96,8 @@ def insert(
 def free_positions(depths: Sequence[float], count: int, used: set[int], ordered: bool = False) -> list[int]:
     """Return a position among ``count`` units for each depth, and add the positions to ``used``.
 
-    If a depth's position is already in ``used``, the next free position is taken. With ``ordered``, positions increase.
+    If a depth's position is already in ``used``, the next free position is taken, even if it is beyond the last unit.
+    With ``ordered``, positions increase.
     """
     found: list[int] = []
     for depth in depths:

@@ -1,7 +1,7 @@
-"""Tasks that generate their examples: an example is a pure function of task, seed, index and length.
+"""Tasks that generate their examples: an example is a pure function of task, seed, index, length and tokenizer.
 
 A family is a module with tasks (frozen dataclasses that plan an example) and a table ``PRESETS``, and one entry in
-``FAMILIES`` (``catalog.py``). No task uses a model, and a tokenizer only counts.
+``FAMILIES`` (``catalog.py``). No task uses a model. Tokenizers are used only to measure and cut documents.
 """
 
 from memagent_lib.data.tasks.catalog import TASKS, configured, make, preset

@@ -35,7 +35,7 @@ from memagent_lib.text import Tokenizer
 FAMILIES = (needles, retrieval, counting, document_questions, multihop, keychain, babi, changes, prose_questions)
 """All families of tasks. A new one is a module with ``PRESETS``, and an entry here."""
 TASKS: Mapping[str, Preset] = {name: preset for family in FAMILIES for name, preset in family.PRESETS.items()}
-"""What ``memagent data --list`` prints."""
+"""All tasks that are not in a user's file; ``memagent data --list`` prints them."""
 
 
 def preset(name: str) -> Preset:
@@ -60,7 +60,7 @@ def _preset_in_file(name: str) -> Preset:
 
 
 def configured(name: str, **parameters: Any) -> Task:
-    """Return the task called ``name``, with ``parameters`` in place of its preset values."""
+    """Return the task called ``name``, with ``parameters`` instead of its preset values."""
     task = preset(name).task
     if not parameters:
         return task
@@ -83,9 +83,9 @@ def make(
 ) -> Iterator[Example]:
     """Return an iterator over ``n`` examples of a task. The length is in tokens, chunks or, for a pool, documents.
 
-    A seed yields the same examples for any number of ``workers`` and, except in needle tasks, the same questions at
-    every length. ``rule`` replaces the task's judge. Invalid arguments raise an error at once, not at the first
-    example.
+    A seed yields the same examples for any number of ``workers`` and, except for the task ``needle``, the same
+    questions at every length. ``rule`` replaces the task's judge. Invalid arguments raise an error at once; a missing
+    file, or a length that the task cannot have, raises one only at the first example.
     """
     configured(name, **parameters)  # only to raise for wrong parameters now; each worker configures its own task
     for argument, value in (("n", n), ("workers", workers)):

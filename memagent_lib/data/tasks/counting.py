@@ -1,4 +1,4 @@
-"""RULER's counting tasks: name the most common words of a list (cwe), or of a text of made-up words (fwe).
+"""RULER's counting tasks: name the most common words in a list (cwe), or in a text of made-up words (fwe).
 
 A memory that is overwritten at every chunk is bad at counting by design, and a benchmark must show that too.
 """
@@ -26,7 +26,7 @@ _QUESTION = "The document is a {}. Which {} {} occur most often in it? Name all 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordsPlan:
-    """A text of words that can have any length; the answers are its most frequent words.
+    """A text of words that can have any length; the answers are its most frequent words, apart from noise.
 
     ``build(n)`` returns a text whose length grows about linearly with ``n``. ``runner_up`` is the most frequent word
     after the answers; a text in which it is as frequent as the last answer is too short.
@@ -66,7 +66,10 @@ class WordsPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonWords:
-    """RULER's cwe: a list in which ``common`` words occur ``common_repeats`` times, others ``other_repeats`` times."""
+    """RULER's cwe: a list in which ``common`` words occur ``common_repeats`` times, others ``other_repeats`` times.
+
+    Below a length of :data:`SHORT_TOKENS`, these numbers are 6 and 1.
+    """
 
     common: AtLeastOne = 10
     common_repeats: int = 30

@@ -19,7 +19,7 @@ _SOURCES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentQuestions:
-    """The questions of a file, each asked about as many of the file's documents as the length requires.
+    """The questions of a file, each over as many of the file's documents as the length requires.
 
     The seed determines the order of the questions, and the examples begin with question number ``first`` of that order.
     Data sets of one seed share no question if their ranges of numbers do not overlap.

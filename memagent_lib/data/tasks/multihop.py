@@ -1,7 +1,8 @@
 """Multi-hop questions about a generated world, in HotpotQA's shape: bridges, chains and comparisons.
 
-An example has the chain of documents that answers its question, and decoys: complete chains of the same relations, with
-similar names and other answers. Only the name in the question distinguishes its chain from the decoys.
+An example has the chain of documents that answers its question (two chains for a comparison), and decoys: complete
+chains of the same relations, with similar names and other answers. Only the names in the question distinguish its
+chains from the decoys.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Walk(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiHop:
-    """Questions that need ``hops`` documents to answer, each among ``decoys`` similar chains about other entities."""
+    """Questions that need ``hops`` documents, which are among ``decoys`` similar chains about other entities."""
 
     hops: int = 2
     shape: Literal["bridge", "chain", "comparison"] = "bridge"
@@ -204,7 +205,8 @@ def alike_walks(
 ) -> list[Walk]:
     """Return up to ``n`` walks along a route that are :func:`different` from each other and from ``beside``.
 
-    Candidates start at ``center``, then at entities that share a word of its name, then at random ones of its kind.
+    The first candidate is the walk from ``center``. Walks from entities that share a word of its name follow, and then
+    walks from random entities of the route's kind.
     """
     alike = of.alike(center)
     rng.shuffle(alike)

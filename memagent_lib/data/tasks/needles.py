@@ -49,7 +49,7 @@ class NeedleTask:
     """Questions about the code of one thing. On average, a chunk also states the codes of ``distractors`` other things.
 
     ``half_matching`` is the share of other things whose name has the adjective or the noun of the thing in question,
-    but not both. ``half_alike`` is the share of other codes that begin with one or more of the answer's digits.
+    but not both. ``half_alike`` is the share of other codes that begin with the first digit or digits of the answer.
     """
 
     distractors: Annotated[float, Ge(0)] = 3.0
@@ -61,7 +61,10 @@ class NeedleTask:
         return self
 
     def example(self, key: ExampleKey, meter: Meter) -> Example:
-        """Return an example whose document ends at the end of its last chunk."""
+        """Return an example whose document ends at the end of its last chunk.
+
+        Raises ``ValueError`` if its length is not in chunks, or if the chunks are too short for the needle.
+        """
         length = key.length
         # Unlike in other tasks, the question depends on the length, because existing data sets depend on this seed.
         rng = random.Random(f"needle {key.seed}-{key.index} {length.whole_chunks} {length.chunk_tokens}")
@@ -137,7 +140,7 @@ def random_code(rng: random.Random, digits: int) -> str:
 
 
 def other_code(rng: random.Random, code: str, half_alike: float) -> str:
-    """Draw a code for another thing. With probability ``half_alike`` it begins with some of the digits of ``code``.
+    """Draw a code for another thing. With probability ``half_alike`` it begins with the first digits of ``code``.
 
     The remaining digits are random, so the result may by chance equal ``code``.
     """

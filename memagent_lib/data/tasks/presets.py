@@ -1,4 +1,4 @@
-"""The types of a task, of the plan that it makes of an example, and of its entry in the catalogue.
+"""The types of a task, of the plan that it makes for an example, and of its entry in the catalogue.
 
 A parameter's type states its bounds, which ``memagent_lib.settings`` checks when a task is configured.
 """

@@ -1,8 +1,8 @@
-"""Questions in plain English about people whom sentences of a real text surround.
+"""Questions in plain English about people who are mentioned between the sentences of a real text, or about its words.
 
-Every statement and question has several wordings, so that knowing a template is not enough. People come from a grid of
-first and last names: whoever is asked about shares each of them with others. The people of a question and of its decoys
-are drawn alike, and what is stated of them is laid out alike, so only the question distinguishes them.
+Every statement and question has several wordings, so that knowing a template is not enough. The names of a question and
+its decoys come from a small grid of first and last names, so that other people often share one of them. These names are
+drawn in one way, and so are the positions of what is stated about them, so only the question distinguishes them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ LINKS = terms("teacher neighbour cousin landlord partner doctor")
 
 
 class Attribute(NamedTuple):
-    """Something that can be stated of a person: its values, and how statements, changes and questions are worded."""
+    """Something that can be stated about a person: its values, and how statements, changes and questions are worded."""
 
     draw: Callable[[random.Random], str]
     statements: tuple[str, ...]
@@ -138,9 +138,9 @@ class _People:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needles:
-    """Questions about one statement. The document states the same of ``decoys`` other people.
+    """Questions about one statement. The document makes the same kind of statement about ``decoys`` other people.
 
-    Of the other sentences, ``crowd`` is the share that state something of yet other people, and the rest is the text.
+    About a share ``crowd`` of the other sentences are statements about yet other people; the rest are the text's own.
     """
 
     text: str = "opticks"
@@ -170,7 +170,10 @@ class Needles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chronicle:
-    """Questions about a value after ``changes`` changes. The same is changed as often for ``decoys`` other people."""
+    """Questions about a value after ``changes`` changes. The values of ``decoys`` other people change as often.
+
+    ``crowd`` is as in :class:`Needles`.
+    """
 
     text: str = "opticks"
     changes: Annotated[int, Interval(ge=1, le=20)] = 2
@@ -213,7 +216,8 @@ class TwoHops:
     """Questions about a person who is named only by a link to another, such as the teacher of someone.
 
     The document states ``decoys`` more chains of the same link and relation. In ``forward`` order each link comes
-    before the statement that it leads to, so a reader knows whom to look for; ``any`` order is random.
+    before the statement that it leads to, so a reader knows whom to look for; ``any`` order is random. ``crowd`` is as
+    in :class:`Needles`.
     """
 
     text: str = "opticks"
@@ -255,9 +259,10 @@ class TwoHops:
 class Masked:
     """Questions about a number or a name that is left out of a quoted sentence; the document has the sentence whole.
 
-    The rest of the document is other sentences of the text in order, from one before it on. The word left out occurs at
-    most ``most_uses`` times in the whole text. The idea is MemTrain's masked entities. The baseline ``blind`` measures
-    how many gaps can be filled without the document.
+    The rest of the document consists of the text's other sentences in order. They begin at a random point before the
+    quoted sentence, and start over at the end of the text. The quoted sentence has at least ``least_words`` words, and
+    what is left out occurs at most ``most_uses`` times in the whole text. The idea is MemTrain's masked entities. The
+    baseline ``blind`` measures how many gaps can be filled without the document.
     """
 
     text: str = "opticks"

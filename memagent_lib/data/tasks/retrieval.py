@@ -141,7 +141,10 @@ def essays(path: str | None, repeat: bool) -> Filler:
 
 @lru_cache(maxsize=4)
 def essay_sentences(path: str | None) -> tuple[str, ...]:
-    """Return the sentences of a text file, or of all .txt files in a folder in order of their names."""
+    """Return the sentences of a text file, or of all .txt files in a folder in order of their names.
+
+    Raises :class:`MissingFile` if there is nothing at ``path``, and ``ValueError`` if it is ``None`` or has no text.
+    """
     if path is None:
         raise ValueError(f"this task hides its needles in essays, and no file is named; {_ESSAY_HELP}")
     source = Path(path)

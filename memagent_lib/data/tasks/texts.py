@@ -60,9 +60,9 @@ _MOST_WORDS = 60  # a longer sentence would fill a chunk of a small model by its
 def sentences(text: str) -> tuple[str, ...]:
     """Return the sentences of ``text`` in order: a name in :data:`TEXTS`, a text file, or a folder of ``.txt`` files.
 
-    Only prose is read: headings, tables, listings, footnotes and sentences of more than 60 words are left out. Raises
-    :class:`MissingFile` if there is no such file, and ``ValueError`` if a named text is another edition or if fewer
-    than :data:`FEWEST_SENTENCES` sentences are found.
+    Only prose is read: headings, tables, listings, footnotes, and sentences of fewer than 4 or more than 60 words are
+    left out. Raises :class:`MissingFile` if there is no such file or the named text's package is not installed, and
+    ``ValueError`` if a named text is another edition or if fewer than :data:`FEWEST_SENTENCES` sentences are found.
     """
     named = TEXTS.get(text)
     raw = _named(text, named) if named else "\n\n".join(_files(text))

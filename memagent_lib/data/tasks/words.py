@@ -52,7 +52,10 @@ MOST_IN_VAIN = 10_000
 
 @lru_cache(maxsize=3)
 def english(*categories: str) -> tuple[str, ...]:
-    """Return the plain lower-case words of ``categories`` (``noun``, ``adjective``, ``verb``), sorted."""
+    """Return the lower-case words of ``categories`` (``noun``, ``adjective``, ``verb``), sorted.
+
+    Words that are shorter than three letters or have other characters are left out.
+    """
     from wonderwords import RandomWord, is_profanity
 
     found = RandomWord().filter(include_categories=list(categories), regex="[a-z]{3,}")
