@@ -1,4 +1,4 @@
-"""Read files as ``memagent read`` does, with answers and the source of every remembered phrase."""
+"""Read files as ``memagent read`` does: answer questions, and record the source of every remembered phrase."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from memagent_lib.readers import overwrite, question_list, several_questions
 from memagent_lib.text import whole_characters
 from memagent_lib.trace import Trace, Turn
 
-# A memory may well stay empty for the first chunks of a long document.
+# A reading whose replies are all empty stops after this many turns. Not earlier, because a memory may well stay empty
+# for the first chunks of a long document.
 SILENT_TURNS = 64
 
 
 @dataclass(frozen=True)
 class SavedReading:
-    """A reading saved by :meth:`FileReading.save`."""
+    """The content of a file that :meth:`FileReading.save` wrote."""
 
     questions: tuple[str, ...]
     trace: Trace
@@ -39,7 +40,11 @@ class SavedReading:
 
     @classmethod
     def load(cls, path: str | Path) -> SavedReading:
-        """Load a saved reading. Raises ``ValueError`` with the fix if the file is damaged or not a saved reading."""
+        """Load a saved reading.
+
+        Raises :class:`MissingFile` if there is no such file, and ``ValueError`` if it is damaged, was saved by another
+        version or is not a saved reading. Both errors name the fix.
+        """
         try:
             record = json.loads(Path(path).read_text(encoding="utf-8"))
             # The version of the format.
@@ -93,11 +98,11 @@ def questions_to_answer(
 
 
 def on_bad_memory_for(model: str | Path) -> str | None:
-    """Return what happens by default to a model's reply that is no memory, when it reads a person's own documents.
+    """Return the default of ``on_bad_memory`` for reading a person's own documents with ``model``.
 
-    ``keep`` for a model that this project has not trained: one comment instead of a memory would lose all that was read
-    before, and there is no other answer to compare with. A policy trained here has learnt by the consequences of its
-    own replies, so its saved settings decide (``None``).
+    It is ``keep`` for a model that this project has not trained: one comment instead of a memory would lose all that
+    was read before, and there is no other answer to compare with. A policy trained here has learnt from the
+    consequences of its own replies, so its saved settings decide, and ``None`` is returned.
     """
     return None if AgentSettings.are_saved(model) else OnBadMemory.KEEP
 
@@ -118,8 +123,11 @@ def read_files(
     before this call. ``journal`` is a file in which finished turns are saved, so that the same call continues after a
     crash. ``previous`` is a saved reading to continue with these files; its questions are used again unless there are
     new ones. ``settings`` (model, sampling, ...) are recorded in the journal and the saved reading; a journal with
-    other settings is refused. Raises :class:`~memagent_lib.documents.sources.DocumentError`, ``BudgetError``,
-    ``JournalError`` (all ``ValueError``), ``BackendError`` or ``BackendUnavailable``.
+    other settings than these, ``on_bad_memory`` aside, is refused.
+
+    Raises the errors of :meth:`SavedReading.load` and :func:`questions_to_answer`,
+    :class:`~memagent_lib.documents.sources.DocumentError`, ``BudgetError`` or ``JournalError`` (all three are
+    ``ValueError``), ``BackendError`` or ``BackendUnavailable``.
     """
     saved = None
     read_before = 0

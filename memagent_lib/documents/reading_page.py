@@ -22,7 +22,7 @@ MOST_CHANGES = 400
 MOST_EVIDENCE = 40
 MOST_FILES = 20
 CHUNK_CHARS = 4_000_000
-"""Room in the page for the chunks that its turns have read."""
+"""The page contains at most this many characters of the chunks that were read."""
 _BOX = "\\boxed{"
 
 
@@ -47,9 +47,9 @@ class FileReading:
 
     @property
     def warnings(self) -> list[str]:
-        """The limits of the answer: memories cut or turned away, files left out, bytes that were not text.
+        """What may limit the answers, such as memories cut or turned away, files left out, or bytes that were not text.
 
-        This list names only the first few files of each kind; the page names all of them.
+        This list has only the first few lines about files; the page has all of them.
         """
         return _of_trace(self.trace) + self.document.warnings
 
@@ -208,9 +208,9 @@ def _positions(document: Document, start: int, end: int) -> str:
 
 
 def _chunk_texts(document: Document, spans: Sequence[tuple[int, int]]) -> list[str | None]:
-    """Return the text of each span, read from the files again; ``None`` where the page has no more room for it.
+    """Return the text of each span, read from the files again; ``None`` if it would exceed :data:`CHUNK_CHARS`.
 
-    Parts of an earlier reading that this one continues are not in these files.
+    It is ``None`` too for the parts of an earlier reading that this one continues, because they are not in these files.
     """
     texts: list[str | None] = [None] * len(spans)
     room = CHUNK_CHARS

@@ -1,9 +1,9 @@
 """Files and folders as one document: a stream of text in which every character has a known position in a file.
 
-Making a :class:`Document` opens every file and converts all but plain text and CSV, so unreadable files and missing
-text are reported before a model sees the first word. Plain text and Markdown are read unchanged, so offsets point into
-the file itself; other offsets point into the text that the converter extracted. This module does not depend on
-tokenizers or models.
+Making a :class:`Document` opens every file and converts all but plain text and CSV, so unreadable files, and text that
+converted files lack, are reported before a model sees the first word. Plain text and Markdown are read unchanged, so
+offsets point into the file itself; other offsets point into the text that the converter extracted. This module does not
+depend on tokenizers or models.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_WARNINGS = 10
 
 
 class DocumentError(UserError, ValueError):
-    """A file cannot be read as text. The message gives the file, the reason and the fix."""
+    """A file or folder is missing or cannot be read as text. The message gives its name, the reason and the fix."""
 
 
 class SourcePosition(NamedTuple):
@@ -58,7 +58,7 @@ class SkippedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stretch of a document's text, from one file or page.
+    """A stretch of a document's text, from one file, or from one page, sheet or other part of a file.
 
     It begins at ``start`` in the document and at ``offset`` in the file's text.
     """
@@ -72,7 +72,7 @@ class Part:
     def from_record(cls, record: Mapping[str, Any]) -> Part:
         """Restore a saved part.
 
-        Old saved readings have ``page`` in place of ``where``, because only parts of PDF files had a position then.
+        Old saved readings have ``page`` instead of ``where``, because only parts of PDF files had a position then.
         """
         rest = dict(record)
         page = rest.pop("page", None)
@@ -84,10 +84,12 @@ class Part:
 class Document:
     """Files and folders, read in order as one text.
 
-    A single file's text is read alone. If there are several files, the text of each follows a line with the file's
-    name, which the model sees too. To continue a reading, set ``start`` to the length of the text that has been read,
-    and ``previous`` to the ``parts`` of that text. Raises :class:`DocumentError` if a named file cannot be read;
-    unreadable files in a folder are left out and reported.
+    The text of each file follows a line with the file's name, which the model sees too. Only a single file that
+    continues no reading has no such line. To continue a reading, set ``start`` to the length of the text that has been
+    read, and ``previous`` to the ``parts`` of that text.
+
+    Raises :class:`DocumentError` if a named file cannot be read or if no text is found; unreadable files in a folder
+    are left out and reported. Raises ``MissingTool`` if ``options.ocr`` is set and cannot be used.
     """
 
     def __init__(
@@ -108,7 +110,7 @@ class Document:
         self._files: list[tuple[str, Converted]] = []
         self._bytes: list[int] = []
         self.notes: list[str] = []
-        """What is missing from the text of the files that are read: pages without text, hidden passages, ..."""
+        """One line for each flaw in the text of the files that are read: pages without text, hidden passages, ..."""
         for file, name in zip(found, names, strict=True):
             self._add(file, name, options)
             if on_file:
@@ -139,7 +141,7 @@ class Document:
 
     @property
     def about_characters(self) -> int:
-        """About how many characters the text has. A plain text counts by its bytes, because it is read as a stream."""
+        """About how many characters the text has. Plain text and CSV count by bytes, as they are read as streams."""
         total = 0
         for (_, converted), size in zip(self._files, self._bytes, strict=True):
             pieces = converted.pieces
@@ -156,9 +158,9 @@ class Document:
         return warnings
 
     def warned(self, most: int | None = None) -> list[str]:
-        """Return one line for each thing that a person would expect in the text but that is missing from it.
+        """Return one line for each flaw in the text of the files that are read (``notes``), and for each file left out.
 
-        The lines are known before the document is read. ``most`` limits the lines of each kind.
+        The lines are known before the document is read. ``most`` limits the lines of each of these two kinds.
         """
         skipped = [f"left out: {printable(path)} ({reason})" for path, reason in self.left_out[:most]]
         return self.notes[:most] + skipped
@@ -169,7 +171,10 @@ class Document:
         return self._start
 
     def blocks(self) -> Iterator[str]:
-        """Yield the text block by block and extend ``parts`` accordingly. Each call starts from the beginning."""
+        """Yield the text block by block and extend ``parts`` accordingly. Each call starts from the beginning.
+
+        Raises :class:`DocumentError` at the end if there was no text.
+        """
         self.parts = list(self._previous)
         at = self._start
         has_text = False

@@ -1,4 +1,4 @@
-"""Convert files of many formats to text, with the position of each piece and a line for each thing left out.
+"""Convert files of many formats to text, with the position of each piece and a line for each flaw in the text.
 
 A converter is a function from a :class:`Source` to :class:`Converted`. :data:`CONVERTERS` lists them by format, and
 :func:`convert` chooses one by the file's content. This package converts one file at a time; it does not depend on

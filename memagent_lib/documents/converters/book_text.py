@@ -25,7 +25,10 @@ class _Chapter(NamedTuple):
 
 
 def book_text(source: Source, _: ConverterOptions) -> Converted:
-    """Convert the chapters of a book. Raises :class:`Unreadable` if the book is protected or lists no chapters."""
+    """Convert the chapters of a book.
+
+    Raises :class:`Unreadable` if the book is protected or lists no chapters, or if its archive or package is damaged.
+    """
     pieces = []
     notes = []
     with source.open() as stream:

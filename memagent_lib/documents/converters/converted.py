@@ -37,7 +37,10 @@ class Piece(NamedTuple):
 
 
 class Converted(NamedTuple):
-    """A file's text, as pieces that can be iterated over repeatedly, and one line for each thing left out."""
+    """A file's text, as pieces that can be iterated over repeatedly, and ``notes``: one line for each flaw in it.
+
+    Most flaws are things left out; others are, for instance, invalid bytes and text that was only recognised.
+    """
 
     pieces: Iterable[Piece]
     notes: Sequence[str] = ()
@@ -45,7 +48,7 @@ class Converted(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """Bytes with a name: a file, or an attachment of a mail. ``open`` returns a seekable stream at its beginning."""
+    """Bytes with a name: a file, or an attachment of an e-mail. ``open`` returns a seekable stream at its beginning."""
 
     name: str
     open: Callable[[], BinaryIO]

@@ -1,9 +1,10 @@
 """Detect the encoding of a text file from all of its bytes, or refuse the file.
 
-Detection tries, in this order: a byte order mark, UTF-16 by its zero bytes, strict UTF-8, UTF-8 with a few invalid
-bytes, and chardet's guesses. A guess counts only if it decodes every byte, yields words of one script, and is clearly
-ahead of the next guess or gives the same text. A wrong guess is worse than none, because it silently spoils every name
-in the document.
+Detection tries, in this order: a byte order mark, UTF-16 by its zero bytes, ISO-2022-JP by its escapes, strict UTF-8,
+UTF-8 with a few invalid bytes, chardet's guesses, and Windows-1252. A guess counts only if it decodes every byte. If it
+is an East Asian encoding, chardet must also be confident. If it is any other, it must yield words of one script, and be
+clearly ahead of the next guess or give the same text. A wrong guess is worse than none, because it silently spoils
+every name in the document.
 """
 
 from __future__ import annotations
@@ -118,10 +119,11 @@ def decoded(file: BinaryIO, codec: str) -> Iterator[str]:
 
 
 def decode(raw: bytes, label: str | None = None) -> str:
-    """Decode part of a larger file that was declared as ``label`` (a header of a mail, a ``<meta>`` of a page).
+    """Decode bytes whose encoding may be declared as ``label``, as by an e-mail's header or by a page's ``<meta>``.
 
     Valid UTF-8 is decoded as UTF-8 whatever the label, because labels are often wrong, and text in another encoding is
-    hardly ever valid UTF-8 by chance.
+    hardly ever valid UTF-8 by chance. A byte order mark counts before both, and Windows-1252 is tried after both. If
+    none of them fits, invalid bytes become U+FFFD.
     """
     marked = marked_encoding(raw)
     if marked:
@@ -153,7 +155,10 @@ def _decodes(file: BinaryIO, codec: str) -> bool:
 
 
 def invalid_characters(file: BinaryIO, codec: str) -> int:
-    """Return how many characters of the text replace invalid bytes. A U+FFFD in the file itself does not count."""
+    """Return how many characters of the text replace invalid bytes.
+
+    A U+FFFD that is in the file itself does not count if the file is UTF-8.
+    """
     if _decodes(file, codec):
         return 0
     replaced = sum(block.count("\ufffd") for block in decoded(file, codec))

@@ -1,7 +1,8 @@
 """Detect a file's format from its bytes, and choose its converter from one table.
 
-Names mislead (an Excel export may be HTML, a .doc may be RTF), so the suffix only decides between text formats: CSV, or
-HTML without its first tag. If a format is recognised but cannot be read, the error names a workaround.
+Names mislead (an Excel export may be HTML, a .doc may be RTF), so the suffix decides only between text formats: CSV,
+and HTML, mail or a notebook without its usual beginning. If a format is recognised but cannot be read, the error names
+a workaround if there is one.
 """
 
 from __future__ import annotations
@@ -145,7 +146,10 @@ _MAIL_SUFFIXES = (".eml", ".mbox", ".mht", ".mhtml", ".emlx")
 
 
 def convert(source: Source, options: ConverterOptions | None = None, kind: str | None = None) -> Converted:
-    """Convert a file to text. Its format is detected unless ``kind`` names it. Raises :class:`Unreadable`."""
+    """Convert a file to text. Its format is detected unless ``kind`` names it.
+
+    Raises :class:`Unreadable` if no converter reads the format, or if the file is damaged, encrypted or too large.
+    """
     try:
         converted = CONVERTERS[kind or format_of(source, options)](source, options or ConverterOptions())
     except RecursionError:
@@ -159,7 +163,10 @@ def convert(source: Source, options: ConverterOptions | None = None, kind: str |
 
 
 def format_of(source: Source, options: ConverterOptions | None = None) -> str:
-    """Return a file's key in :data:`CONVERTERS`. Raises :class:`Unreadable` if no converter reads it."""
+    """Return the key of a file's format in :data:`CONVERTERS`.
+
+    Raises :class:`Unreadable` if the file is empty or no converter reads its format.
+    """
     with source.open() as stream:
         head = stream.read(HEAD_BYTES)
         if not head:

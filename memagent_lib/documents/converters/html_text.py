@@ -206,7 +206,7 @@ class _PageReader(HTMLParser):
             self._end_top()
         self._break()
 
-    # What the parser calls.
+    # Called by the parser.
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._end_what_ends_before(tag)

@@ -34,7 +34,7 @@ Attachment = Callable[[Source, ConverterOptions], Converted]
 
 
 def mail_text(source: Source, options: ConverterOptions, attachment: Attachment) -> Converted:
-    """Convert one message, or every message in a mailbox. ``attachment`` converts their attachments."""
+    """Convert one message, or every message in a mailbox. The function ``attachment`` converts their attachments."""
     data = source.read()
     reader = _MailReader(source.name, options, attachment)
     if data.startswith(b"From "):

@@ -33,7 +33,11 @@ class _Page(NamedTuple):
 
 
 def pdf_text(source: Source, options: ConverterOptions) -> Converted:
-    """Convert every page of a PDF, and scanned pages too with ``options.ocr``. Raises :class:`Unreadable`."""
+    """Convert every page of a PDF. If ``options.ocr`` is set, pages without text are read by text recognition.
+
+    Raises :class:`Unreadable` if the file is damaged, is encrypted or has no pages, and ``MissingTool`` if text
+    recognition is not installed.
+    """
     pages: list[_Page] = []
     with source.open() as stream, _warnings_of_pypdf() as warnings:
         reader = _open(stream)

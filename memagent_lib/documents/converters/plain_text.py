@@ -33,7 +33,10 @@ def plain_text(source: Source, options: ConverterOptions) -> Converted:
 
 
 def encoding_of(source: Source, options: ConverterOptions) -> tuple[Encoding, list[str]]:
-    """Return a file's encoding, and a line about invalid bytes if there are any. Raises :class:`Unreadable`."""
+    """Return a file's encoding, and a list that has a line about invalid bytes if there are any.
+
+    Raises :class:`Unreadable` if the encoding cannot be detected, or if the one that ``options`` names is unknown.
+    """
     with source.open() as stream:
         if options.encoding is None:
             encoding = find_encoding(stream)

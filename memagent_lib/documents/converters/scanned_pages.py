@@ -47,7 +47,7 @@ def require_ocr(language: str) -> None:
 def recognise_pages(source: Source, numbers: Sequence[int], language: str) -> dict[int, str]:
     """Return the recognised text of the pages ``numbers`` of a PDF, by page number, counted from 1.
 
-    Pages without any text are left out.
+    Pages that cannot be rendered or recognised, or in which no text is found, are left out.
     """
     if not numbers:
         return {}

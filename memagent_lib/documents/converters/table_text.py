@@ -1,7 +1,7 @@
 """Convert tables to text, one line per row: spreadsheets (.xlsx, .xls, .xlsb, .ods, by calamine) and CSV.
 
-Cells are separated by `` | ``; an empty cell stays empty, so that columns keep their order. The header line is repeated
-every :data:`ROWS_PER_HEADER` rows, because a chunk from a long table would otherwise lack it.
+Cells are separated by `` | ``; an empty cell stays empty, so that columns keep their order. If the first row is a
+header, it is repeated every :data:`ROWS_PER_HEADER` rows, because a chunk from a long table would otherwise lack it.
 """
 
 from __future__ import annotations
