@@ -222,7 +222,8 @@ async def drive(
     """Answer a reader's prompts until it returns its trace.
 
     The evaluator, the command line, the notebooks, the inspector and the verl rollout all read through this function.
-    If the reader yields a tuple of prompts, they are answered concurrently.
+    If the reader yields a tuple of prompts, they are answered concurrently. Raises :class:`BackendError` if the backend
+    fails, and :class:`UnfinishedThought` for a reply that is needed and has only a thought.
     """
     reading = _Session(session, encoder, observer or Observer(), on_bad_memory)
 

@@ -38,7 +38,8 @@ class _Line(NamedTuple):
 class Journal:
     """The turns and records of all readings that share an ``identity``. It is a context manager.
 
-    Raises :class:`JournalError`, and leaves the file unchanged, if the file is not a journal or has another identity.
+    Raises :class:`JournalError`, and leaves the file unchanged, if the file is not a journal, has another identity, is
+    damaged, or is being written by another process.
     """
 
     def __init__(self, path: str | Path, identity: Mapping[str, Any]):

@@ -65,7 +65,10 @@ class Diagnosis:
 
     histories: tuple[EvidenceHistory, ...]
     fates: tuple[Fate | None, ...]
-    """After each turn, the worst fate of the evidence read so far: lost, else never noted, else in memory."""
+    """After each turn, the worst fate of the evidence read so far: lost, else never noted, else in memory.
+
+    It is ahead if none was read yet, and ``None`` without evidence or for a reader without a memory.
+    """
 
     @property
     def capture(self) -> float | None:

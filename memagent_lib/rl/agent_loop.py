@@ -253,7 +253,7 @@ def leave_traces_to_others() -> None:
 
 
 def last_failure(traces: Path) -> str:
-    """Describe the last recorded failure: its example, rollout, attempt and traceback."""
+    """Describe the last recorded failure (its example, rollout, attempt and traceback), or refer to the log."""
     noted = read_lines(traces / FAILURES)
     if not noted:
         return "see the log above"

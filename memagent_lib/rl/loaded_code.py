@@ -30,7 +30,10 @@ class Loaded(NamedTuple):
 
 
 def loaded_by(tables: Mapping[str, Any]) -> list[Loaded]:
-    """Return the modules and files that a recipe would load: those that its settings name, then its judges."""
+    """Return the modules and files that a recipe would load: those that its settings name, then its judges.
+
+    Data files that do not exist are passed over, so the judges that they will name are missing.
+    """
     found = [Loaded(name, str(value)) for name, value in _settings(tables) if _loads(name, value)]
     data = tables.get("data")
     if isinstance(data, Mapping):
