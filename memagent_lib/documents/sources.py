@@ -262,7 +262,7 @@ def _add_folder(folder: Path, options: ConverterOptions, files: list[_File], lef
         raise DocumentError(f"the folder {str(folder)!r} holds no files")
     for path in inside:
         try:
-            # As in a shell; a hidden file that is named itself is read.
+            # As in a shell. A hidden file is read only if it is named itself.
             if path.name.startswith("."):
                 raise Unreadable("hidden")
             files.append(_File(path, _kind(path, options), is_in_folder=True))
@@ -275,7 +275,7 @@ def _walk(folder: Path) -> Iterator[Path]:
     for where, folders, names in os.walk(folder):
         at = Path(where)
         closed = [name for name in folders if name.startswith(".") or (at / name).is_symlink()]
-        # In place, which is how os.walk learns where not to go.
+        # The list itself is changed, so that os.walk does not enter the removed folders.
         folders[:] = [name for name in folders if name not in closed]
         yield from (at / name for name in (*names, *closed))
 

@@ -15,7 +15,7 @@ BLOCK_CHARS = 1 << 20
 _ANCHOR = "so."  # ends in a full stop, as units of filler do, because a text's tokens depend on what precedes it
 _KNOWN_UNITS = 200_000  # bounds the cache, because units of endless filler may never repeat
 _ROUNDS = 24
-# The tokenizers of today's models begin a word with its space: no token spans a cut before one.
+# In the tokenizers of today's models a word begins with its space, so no token spans a cut before a space.
 _SPACE = re.compile(r"(?<=\S) (?=\S)")
 
 

@@ -214,7 +214,7 @@ def _format_of_archive(stream: BinaryIO) -> str:
         declared = member(archive, "mimetype")[:200].decode("ascii", "replace").strip()
     if declared.startswith("application/vnd.oasis.opendocument.spreadsheet"):
         return "spreadsheet"
-    # OpenDocument declares its type in a member, the other formats are known by a member's name.
+    # OpenDocument declares its type in a member; the other formats are recognised by a member's name.
     known = {name.lower() for name in names}
     reasons = [reason for mark, reason in _UNREAD_ODF.items() if declared.startswith(mark)]
     reasons += [reason for mark, reason in _UNREAD_ARCHIVES.items() if mark in known]

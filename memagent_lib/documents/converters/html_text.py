@@ -45,11 +45,11 @@ _ALWAYS_APART = _tags("button input label tspan")
 _NO_VALUE = _tags("hidden password file")
 _TABLE_PARTS = _tags("td th tr tbody tfoot thead caption")
 _SCOPES = _tags("table td th ul ol dl select")
-"""Elements in which no tag ends an element outside."""
+"""In these elements, no tag ends an element outside, except the end tag of an element of this list."""
 _ENDS = dict.fromkeys(_BLOCKS - _tags("br option optgroup text svg title"), ("p",))
 _ENDS |= {"li": ("p", "li"), "dt": ("p", "dt", "dd"), "dd": ("p", "dt", "dd")}
 _ENDS |= {"option": ("option",), "optgroup": ("option",)}
-"""What begins ends these elements, whose end tags pages leave out."""
+"""For each element, the open elements that end where it begins, because pages leave out their end tags."""
 _AROUND = {"del": ("[deleted: ", "]"), "rt": ("(", ")"), "q": ('"', '"'), "msqrt": ("√(", ")")}
 _AROUND |= dict.fromkeys(("s", "strike"), _AROUND["del"])
 _RAISED = {"sup": "^", "sub": "_"}

@@ -126,7 +126,7 @@ def _joined(*parts: str) -> str:
 def _header(mail: EmailMessage, name: str) -> str:
     try:
         value = str(mail[name] or "")
-    except Exception:  # the standard library's parser of headers fails at some that it could only guess
+    except Exception:  # the standard library's parser fails for some malformed headers
         value = str(dict(mail.raw_items()).get(name, ""))
     return " ".join(whole_characters(value).split())
 

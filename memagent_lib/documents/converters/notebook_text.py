@@ -23,7 +23,7 @@ def notebook_text(source: Source, _: ConverterOptions) -> Converted:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # cells without an id, which nearly all notebooks have
             pieces, silent = _cells(nbformat.reads(text, as_version=4).cells)
-    except Exception as broken:  # nbformat checks little: a cell of another form is an error of any kind
+    except Exception as broken:  # nbformat checks little, so a malformed cell may raise any error
         raise Unreadable(f"no notebook that nbformat can read ({str(broken)[:120]}); save it again") from broken
     notes = []
     if silent:
