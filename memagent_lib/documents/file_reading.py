@@ -23,8 +23,8 @@ from memagent_lib.readers import overwrite, question_list, several_questions
 from memagent_lib.text import whole_characters
 from memagent_lib.trace import Trace, Turn
 
-# A reading whose replies are all empty stops after this many turns. Not earlier, because a memory may well stay empty
-# for the first chunks of a long document.
+# A reading whose replies are all empty stops after this many turns, and not earlier, because a memory may well stay
+# empty for the first chunks of a long document.
 SILENT_TURNS = 64
 
 

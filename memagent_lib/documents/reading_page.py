@@ -208,7 +208,7 @@ def _positions(document: Document, start: int, end: int) -> str:
 
 
 def _chunk_texts(document: Document, spans: Sequence[tuple[int, int]]) -> list[str | None]:
-    """Return the text of each span, read from the files again; ``None`` if it would exceed :data:`CHUNK_CHARS`.
+    """Return the text of each span, read from the files again; ``None`` if it would make the page too large.
 
     It is ``None`` too for the parts of an earlier reading that this one continues, because they are not in these files.
     """

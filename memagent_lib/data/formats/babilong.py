@@ -31,7 +31,8 @@ _LABELS = {
 def read_babilong(path: str | Path, task: str | None = None) -> Iterator[Example]:
     """Yield the examples of a BABILong file.
 
-    By default, ``task`` (``qa1``, ...) is the one in the name of the file's folder or of the file.
+    By default, ``task`` (``qa1``, ...) is the one in the name of the file's folder or of the file. Raises
+    ``ValueError`` if there is none.
     """
     name = task or _task_of(Path(path))
     if name not in _LABELS:

@@ -1,7 +1,7 @@
 """InfiniteBench's jsonl (Zhang et al. 2024): ``id``, ``context`` (or ``content``), ``input``, ``answer``, ``options``.
 
-The judges score the same parts of a reply as InfiniteBench's own metrics (the first number, a word, a letter), except
-that summaries are scored by ROUGE-L instead of ROUGE-Lsum.
+The judges score the same parts of a reply as InfiniteBench's own metrics (the first number, a word, a letter). One
+metric differs: summaries are scored by ROUGE-L instead of ROUGE-Lsum.
 """
 
 from __future__ import annotations

@@ -29,8 +29,9 @@ _RULER_FILE = re.compile(r"eval_(.+)_\d+$")
 def read_memagent(path: str | Path, pool: str | Path | None = None) -> Iterator[Example]:
     """Yield the examples of a file in any of MemAgent's forms.
 
-    Document numbers refer to the documents in the file ``pool``. The judges are MemAgent's own: ``boxed`` for training
-    files, ``match_all`` for RULER's tasks except qa, and ``lenient`` with the first answer for all others.
+    Document numbers refer to the documents in the file ``pool``. Raises ``ValueError`` for numbers without a ``pool``,
+    or if they point into another file. The judges are MemAgent's own: ``boxed`` for training files, ``match_all`` for
+    RULER's tasks except qa, and ``lenient`` with the first answer for all others.
     """
     for record in records(path, _EXPECTED):
         if "reward_model" in record.fields:

@@ -113,7 +113,7 @@ def longest(
 
     ``measure(n)`` counts or estimates the tokens of ``build(n)``; it is ``fixed_tokens`` at 0 and grows about linearly.
     The search begins at ``guess``. A length in tokens is met to within half a percent or one unit; for a length in
-    chunks, ``n`` is lowered until the text has no more chunks. Raises ``ValueError`` if even ``build(0)`` is too long.
+    chunks, ``n`` is lowered until the text fits into them. Raises ``ValueError`` if even ``build(0)`` is too long.
     """
     n, tokens = _within(measure, guess, length.limit, fixed_tokens)
     if length.chunks is None:

@@ -56,8 +56,8 @@ class Plot(NamedTuple):
 class Story:
     """Task ``number`` in the style of bAbI, with about ``events`` events.
 
-    Tasks 2 and 3 have twice as many. Task 4 has half as many, because each of them names two rooms, and at most 8.
-    Task 5 has at most 16.
+    Tasks 2 and 3 have twice as many. Task 4 has half as many, and at most 8, because an event names two rooms. Task 5
+    has at most 16.
     """
 
     number: Annotated[int, Interval(ge=1, le=5)] = 1

@@ -87,7 +87,7 @@ class Walk(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiHop:
-    """Questions that need ``hops`` documents, which are among ``decoys`` similar chains about other entities."""
+    """Questions that need ``hops`` documents, hidden among ``decoys`` similar chains about other entities."""
 
     hops: int = 2
     shape: Literal["bridge", "chain", "comparison"] = "bridge"

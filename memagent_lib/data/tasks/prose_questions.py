@@ -1,8 +1,9 @@
-"""Questions in plain English about people who are mentioned between the sentences of a real text, or about its words.
+"""Questions in plain English: about people who are mentioned between the sentences of a real text, or about its words.
 
 Every statement and question has several wordings, so that knowing a template is not enough. The names of a question and
-its decoys come from a small grid of first and last names, so that other people often share one of them. These names are
-drawn in one way, and so are the positions of what is stated about them, so only the question distinguishes them.
+its decoys come from a small grid of first and last names, so that other people often share one of them. The people of a
+question and of its decoys are drawn alike, and so are the positions of the statements about them, so that only the
+question distinguishes them.
 """
 
 from __future__ import annotations

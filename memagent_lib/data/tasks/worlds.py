@@ -1,8 +1,8 @@
 """A generated world: people, films, novels, companies and cities, each with a document that states its relations.
 
 Every name is unique and every relation has one value, so a question about a chain of relations has exactly one answer.
-All names and values are random, so only the documents can reveal it. A world is a pure function of its seed, number and
-size.
+All names and values are random, so only the documents can reveal that answer. A world is a pure function of its seed,
+number and size.
 """
 
 from __future__ import annotations

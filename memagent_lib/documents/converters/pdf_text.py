@@ -36,7 +36,7 @@ def pdf_text(source: Source, options: ConverterOptions) -> Converted:
     """Convert every page of a PDF. If ``options.ocr`` is set, pages without text are read by text recognition.
 
     Raises :class:`Unreadable` if the file is damaged, is encrypted or has no pages, and ``MissingTool`` if text
-    recognition is not installed.
+    recognition is needed and not installed.
     """
     pages: list[_Page] = []
     with source.open() as stream, _warnings_of_pypdf() as warnings:
