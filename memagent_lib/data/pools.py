@@ -104,9 +104,9 @@ class Pool:
 def other_documents(
     documents: Sequence[str], taken: Iterable[int], seed: int, first: Sequence[int] = ()
 ) -> Callable[[], Iterator[str]]:
-    """Return the ``units`` of a :class:`Filler`, which yield the documents numbered ``first``, then others at random.
+    """Return the ``units`` of a :class:`Filler`: a function that yields the documents ``first``, then others at random.
 
-    The documents numbered ``taken`` are not among those others.
+    All documents are given by their numbers. Those in ``taken`` are not among the others.
     """
     used = {*taken, *first}
 

@@ -133,10 +133,10 @@ def fields_note(path: str | Path, rule: str | None = None, sheet: str | None = N
 
 
 def is_plain(fields: Mapping[str, Any]) -> bool:
-    """Return whether a record has the fields ``question`` and ``document``, or their like under recognised names.
+    """Return whether a record has a question and a document, under any recognised field names.
 
-    Under other names than these two, its answers must be readable or it must be marked as unanswerable, and it must not
-    be a multiple-choice question.
+    Unless these are called ``question`` and ``document``, the record must also have readable answers or be marked as
+    unanswerable, and it must not be a multiple-choice question.
     """
     if {"question", "document"} <= fields.keys():
         return True
