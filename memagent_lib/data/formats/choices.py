@@ -16,9 +16,15 @@ def with_options(question: str, options: Sequence[str]) -> str:
 def option_answers(answer: str, options: Sequence[str], where: str) -> tuple[str, str]:
     """Return the text and the letter of the correct option; a reply may give either.
 
-    ``answer`` is the text or the letter. Raises ``ValueError`` if it is not among the options.
+    ``answer`` is the text or the letter. Raises ``ValueError`` if it is not among the options, or if there are more
+    options than letters.
     """
-    if answer in LETTERS[: len(options)]:
+    if len(options) > len(LETTERS):
+        raise ValueError(
+            f"{where}: {len(options)} options, and the judge 'choice' knows the letters {', '.join(LETTERS)}; leave "
+            "out the others, or convert the file to plain records with the options in the question"
+        )
+    if answer in list(LETTERS[: len(options)]):  # a list, because "" and "AB" are in the string too
         return options[LETTERS.index(answer)], answer
     if answer not in options:
         raise ValueError(f"{where}: the answer {answer!r} is none of the options {list(options)}")
