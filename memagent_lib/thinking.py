@@ -1,8 +1,8 @@
 """Separate a model's thoughts from its reply, by the marks that the model's family puts around thoughts.
 
-A family is identified by the model's chat template and added tokens, never by the model's name: one release of
-Magistral wrote ``<think>`` as text and the next ``[THINK]`` as a token (vllm#45359). This module does not depend on
-tokenizers or prompts.
+A family is identified by the model's chat template or, without one, by its added tokens, but never by the model's
+name: one release of Magistral wrote ``<think>`` as text and the next ``[THINK]`` as a token (vllm#45359). This module
+does not depend on tokenizers or prompts.
 """
 
 from __future__ import annotations

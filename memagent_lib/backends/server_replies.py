@@ -1,6 +1,6 @@
 """Turn a server's JSON into a :class:`~memagent_lib.trace.Reply`, or raise an error that explains why there is none.
 
-OpenAI's formats, and how servers deviate from them, are known here. This module opens no connection.
+Only this module knows OpenAI's formats and how servers deviate from them. It opens no connection.
 """
 
 from __future__ import annotations

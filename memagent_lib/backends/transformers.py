@@ -27,9 +27,10 @@ Ids = tuple[int, ...]
 
 
 class Transformers:
-    """A model folder or hub name on the best available device. ``threads`` limits a CPU's threads (default: all cores).
+    """A backend that runs the model in a folder, or under a hub name, on the best available device.
 
-    Without ``drafts``, each token of a greedy reply takes its own pass; the replies are the same.
+    ``threads`` limits a CPU's threads (default: all cores). With ``drafts``, a greedy reply is first guessed to be the
+    old memory and checked in one pass; without, each token takes a pass of its own. The replies are the same.
     """
 
     def __init__(

@@ -50,10 +50,11 @@ def failures(results: Iterable[Result]) -> list[Result]:
 
 
 def outcomes(results: Sequence[Result]) -> pd.DataFrame:
-    """Return one row per reading: ``example``, ``right``, ``waited`` (turns), and what became of lead and last fact.
+    """Return one row per reading: ``example``, ``right``, ``waited`` (turns), and the fates of two facts.
 
     ``lead_captured`` and ``lead_retained`` describe the lead; ``last_captured`` and ``last_retained`` describe the last
-    needed fact. Failed readings are left out.
+    needed fact. ``waited`` is missing where :func:`turns_waited` returns ``None``. Failed readings are left out. Raises
+    ``ValueError`` if an example records fewer than two facts.
     """
     import pandas as pd
 

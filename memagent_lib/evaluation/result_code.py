@@ -65,7 +65,7 @@ def files_behind(*rooms: str) -> list[Path]:
 def hash_of_rooms(rooms: tuple[str, ...]) -> str:
     """Return 8 hex digits for the code behind ``rooms``.
 
-    The result is cached for the process, because computing it parses some forty files.
+    The result is cached for the process, because computing it parses dozens of files.
     """
     parts = []
     for file in files_behind(*rooms):

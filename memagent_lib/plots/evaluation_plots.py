@@ -186,10 +186,11 @@ def _rates(group: pd.DataFrame, column: str) -> dict[int, Rate]:
 
 
 def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw the memory's length in tokens after each chunk: the mean over traces and the middle 80 %.
+    """Draw the length in tokens of the reply to each chunk: the mean over traces and the middle 80 %.
 
-    Takes turn rows (:meth:`memagent_lib.trace.Trace.to_frame`), and draws one line per policy and reader, as far as the
-    rows have these columns. Memories truncated at their limit are marked.
+    For the reader ``overwrite`` the reply is the new memory. A gate's KEEP counts its own token, not the memory that
+    stays, and thoughts count too. Takes turn rows (:meth:`memagent_lib.trace.Trace.to_frame`), and draws one line per
+    policy and reader, if the rows have these columns. Memories truncated at their limit are marked.
     """
     ax = axes_or_new(ax, 6.8, 3.8)
     reads = traces[traces["kind"].isin(("read", "gate", "recall"))]

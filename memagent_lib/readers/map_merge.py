@@ -29,7 +29,7 @@ class _Summary(NamedTuple):
 def map_merge(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
     """Read up to :data:`PARTS` equal parts concurrently, merge neighbouring memories pairwise, then answer.
 
-    All chunks are needed at once, so the document must fit in memory. The trace has the turns in prompt order.
+    All chunks are needed at once, so the whole document is loaded. The trace has the turns in prompt order.
     """
     # Parts of equal length finish at the same time, so no request waits for a longer one.
     parts = _split(list(chunks), PARTS)

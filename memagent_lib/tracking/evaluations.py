@@ -175,8 +175,8 @@ def rows_file(policy: str) -> str:
 def log_readings(run: Run, results: Iterable[Result], limit_bytes: int = 64 << 20, **tags: Any) -> None:
     """Log readings to a run, as files of complete records and as MLflow traces, which may lack turns.
 
-    The files have at most ``limit_bytes`` in total, and take wrong and right readings in turn, so that both are
-    present. Metrics count the readings and turns that were left out.
+    The files take up at most ``limit_bytes`` in total; wrong and right readings alternate, so that both are present.
+    Metrics count the readings and turns that were left out.
     """
     results = list(results)
     with tempfile.TemporaryDirectory() as folder:

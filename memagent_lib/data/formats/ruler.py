@@ -1,7 +1,7 @@
 """RULER (Hsieh et al. 2024): its own ``validation.jsonl``, and the mirror on Hugging Face (simonjegou/ruler).
 
-RULER has document and question in one text, ``input``. It is split before the fixed words that begin the question in
-RULER's templates. If it has no such words, the whole text is the document, and the question is
+RULER puts the document and the question into one field, ``input``, which is split before the fixed words that begin the
+question in RULER's templates. If it has no such words, the whole text is the document, and the question is
 :data:`FOLLOW_DOCUMENT`. The mirror has separate fields: ``context``, ``question``, ``answer``, ``answer_prefix``,
 ``task``.
 """

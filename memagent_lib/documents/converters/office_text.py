@@ -133,7 +133,7 @@ def _linear(element: ElementTree.Element) -> str:
 
 
 def rtf_text(source: Source, _: ConverterOptions) -> Converted:
-    """Convert an RTF file in the code page that it declares.
+    """Convert an RTF file to text, decoding it with the code page that it declares.
 
     Footnotes are inserted where they are referenced; hidden text is left out.
     """

@@ -148,7 +148,11 @@ def _taken(address: str, holder: str) -> str:
 
 
 def init_arguments(recipe: Recipe, folder: RunFolder, device: str, verl: Any) -> dict[str, Any]:
-    """Return the arguments of ``ray.init``. CPUs, GPUs and object store are set only for a private Ray on a CPU."""
+    """Return the arguments of ``ray.init``.
+
+    The numbers of CPUs and GPUs and the object store's size are set only for a private Ray on a machine without a GPU.
+    verl's ``ray_kwargs.ray_init`` overrides all arguments but ``runtime_env``.
+    """
     from omegaconf import OmegaConf
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 

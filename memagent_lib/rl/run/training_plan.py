@@ -353,7 +353,7 @@ class TrainingPlan:
         )
 
     def cpu_bytes(self) -> dict[str, float]:
-        """Return how many bytes one node without a GPU needs at the peak of an update, by use."""
+        """Return the bytes that one node without a GPU needs at the peak of an update, by use, in the worst case."""
         return memory_of(self.shape, self.cpu_fit, self.recipe.workers)
 
     def _check_memory(self) -> None:
