@@ -6,12 +6,13 @@ encoded by the encoder that readings use, so training and evaluation have the sa
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memagent_lib.prompts import Encoder
+from memagent_lib.provenance import cores
+from memagent_lib.rl import chosen_device
 from memagent_lib.sft.lessons import Lesson
 from memagent_lib.sft.sft_recipe import SftRecipe
 
@@ -65,10 +66,9 @@ def fine_tune(
     from transformers import AutoModelForCausalLM, PrinterCallback
 
     config = recipe.sft
-    device = recipe.model.device
-    on_cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
+    on_cpu = chosen_device(recipe.model.device) == "cpu"
     if on_cpu:
-        torch.set_num_threads(config.threads or len(os.sched_getaffinity(0)))
+        torch.set_num_threads(config.threads or cores())
     torch.manual_seed(config.seed)
     # fp32 weights, because an optimizer's small steps would round to nothing in bf16; bf16 is for products only.
     model = AutoModelForCausalLM.from_pretrained(recipe.model.path, dtype=torch.float32)

@@ -4,7 +4,7 @@
 """
 
 from memagent_lib.rl.run.checks import require_training
-from memagent_lib.rl.run.launcher import launch, resolved
+from memagent_lib.rl.run.launcher import chosen_device, launch, resolved
 from memagent_lib.rl.run.self_check import check_training, random_policy
 from memagent_lib.rl.run.training_plan import PlanError, TrainingPlan, dry_run
 from memagent_lib.rl.run.training_run import RunError, TrainingRun, attach
@@ -16,6 +16,7 @@ __all__ = [
     "TrainingRun",
     "attach",
     "check_training",
+    "chosen_device",
     "dry_run",
     "launch",
     "random_policy",
