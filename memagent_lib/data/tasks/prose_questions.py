@@ -11,10 +11,10 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from annotated_types import Interval
 
@@ -157,16 +157,9 @@ class Needles:
         values = [relation.draw(rng) for _ in named]
         stated = [_worded(relation.statements, rng, name, value) for name, value in zip(named, values, strict=True)]
         wording = rng.choice(relation.questions)
-        return DocumentPlan(
-            question=wording.format(name=named[0]),
-            answers=(values[0],),
-            statements=tuple(_placed(text, rng.random(), i == 0) for i, text in enumerate(stated)),
-            filler=_filler(self.text, self.crowd, people, kind, rng.getrandbits(64)),
-            rule="boxed",
-            separator=" ",
-            metadata={"relation": kind, "text": self.text},
-            decoys=tuple(wording.format(name=name) for name in named[1:]),
-        )
+        statements = [_placed(text, rng.random(), i == 0) for i, text in enumerate(stated)]
+        filler = _filler(self.text, self.crowd, people, kind, rng.getrandbits(64))
+        return _plan(wording, named, values[0], statements, filler, relation=kind, text=self.text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,16 +193,9 @@ class Chronicle:
                 text = _worded(relation.changes if number else relation.statements, rng, name, value)
                 statements.append(_placed(text, depth, name == named[0] and number == self.changes))
         wording = rng.choice(_IN_THE_END).format(question=rng.choice(relation.questions))
-        return DocumentPlan(
-            question=wording.format(name=named[0]),
-            answers=(latest[named[0]],),
-            statements=tuple(statements),
-            filler=_filler(self.text, self.crowd, people, kind, rng.getrandbits(64)),
-            rule="boxed",
-            separator=" ",
-            metadata={"relation": kind, "changes": self.changes, "stale": stale, "text": self.text},
-            decoys=tuple(wording.format(name=name) for name in named[1:]),
-        )
+        filler = _filler(self.text, self.crowd, people, kind, rng.getrandbits(64))
+        metadata = {"relation": kind, "changes": self.changes, "stale": stale, "text": self.text}
+        return _plan(wording, named, latest[named[0]], statements, filler, **metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,16 +230,10 @@ class TwoHops:
             second = _worded(relation.statements, rng, other, value)
             statements += [_placed(first, depths[0], name == named[0]), _placed(second, depths[1], name == named[0])]
         wording = rng.choice(relation.questions)
-        return DocumentPlan(
-            question=wording.format(name=f"the {link} of {named[0]}"),
-            answers=(values[0],),
-            statements=tuple(statements),
-            filler=_filler(self.text, self.crowd, people, kind, rng.getrandbits(64)),
-            rule="boxed",
-            separator=" ",
-            metadata={"relation": kind, "link": link, "order": self.order, "text": self.text},
-            decoys=tuple(wording.format(name=f"the {link} of {name}") for name in named[1:]),
-        )
+        filler = _filler(self.text, self.crowd, people, kind, rng.getrandbits(64))
+        described = [f"the {link} of {name}" for name in named]
+        metadata = {"relation": kind, "link": link, "order": self.order, "text": self.text}
+        return _plan(wording, described, values[0], statements, filler, **metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,6 +316,23 @@ def _placed(text: str, depth: float, needed: bool) -> Statement:
     if needed:
         return Statement.needed(text, depth)
     return Statement(text, depth)
+
+
+def _plan(
+    wording: str, names: Sequence[str], answer: str, statements: Sequence[Statement], filler: Filler, **metadata: Any
+) -> DocumentPlan:
+    """Return the plan of a question about the first of ``names``; the same questions about the others are decoys."""
+    question, *decoys = (wording.format(name=name) for name in names)
+    return DocumentPlan(
+        question=question,
+        answers=(answer,),
+        statements=tuple(statements),
+        filler=filler,
+        rule="boxed",
+        separator=" ",
+        metadata=metadata,
+        decoys=tuple(decoys),
+    )
 
 
 def _filler(text: str, crowd: float, people: _People, kind: str, seed: int) -> Filler:
