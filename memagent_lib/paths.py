@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from memagent_lib.errors import MissingFile
 
@@ -45,6 +45,20 @@ def display(path: Path) -> str:
     if path.is_relative_to(root()):
         path = path.relative_to(root())
     return str(path)
+
+
+def lock_beside(path: Path) -> IO[bytes]:
+    """Wait until no other process or thread holds the lock of ``path``, and return it. Closing the file releases it.
+
+    The lock is a hidden file of its own, because a file that is replaced takes its locks along. Missing folders are
+    created.
+    """
+    import fcntl  # not on Windows, where the commands still have to load
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = open(path.with_name(f".{path.name}.lock"), "wb")  # noqa: SIM115
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
 
 
 def require_replaceable(*paths: str | Path) -> None:

@@ -5,10 +5,8 @@ This module depends on frames of result rows, not on agents or stores of runs.
 
 from __future__ import annotations
 
-import fcntl
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,7 +24,7 @@ from memagent_lib.evaluation.lines import (
     rows_of,
 )
 from memagent_lib.evaluation.results import COLUMNS, Result
-from memagent_lib.paths import absolute, replacing
+from memagent_lib.paths import absolute, lock_beside, replacing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -168,7 +166,7 @@ def save_rows(frame: pd.DataFrame, folder: str | Path, name: str, add: bool = Fa
     import pandas as pd
 
     path = absolute(folder) / f"{name}.parquet"
-    with _alone(path):
+    with lock_beside(path):
         if add and path.is_file():
             before = pd.read_parquet(path)
             frame = pd.concat([before[~_evaluated_again(before, frame)], frame], ignore_index=True)
@@ -188,16 +186,6 @@ def _evaluated_again(before: pd.DataFrame, frame: pd.DataFrame) -> pd.Series:
             same &= (before[name] == new[name]) | before[name].isna()
         again |= same
     return again
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Wait until no other process or thread rewrites the file at ``path``, and keep others waiting during the block."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # A file of its own, because the one that is rewritten is replaced, and a lock with it.
-    with open(path.with_name(f".{path.name}.lock"), "wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def gather_rows(folder: str | Path, first: Sequence[str] = ()) -> pd.DataFrame:

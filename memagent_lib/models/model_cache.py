@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 import platformdirs
 
 from memagent_lib.errors import UserError
-from memagent_lib.paths import write_atomically
+from memagent_lib.paths import lock_beside, write_atomically
 
 SOURCE_FILE = "source.json"
 """The record in a converted folder of the file that its weights come from."""
@@ -34,7 +35,7 @@ def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
     """
     if folder.is_dir():
         return folder
-    with _alone(folder):
+    with _lock(folder):
         if not folder.is_dir():
             part = folder.with_name(f"{folder.name}.part")
             shutil.rmtree(part, ignore_errors=True)
@@ -48,20 +49,13 @@ def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
     return folder
 
 
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    import fcntl  # not on Windows, where the commands still have to load
-
+def _lock(folder: Path) -> IO[bytes]:
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = open(folder.with_name(f".{folder.name}.lock"), "wb")  # noqa: SIM115
+        return lock_beside(folder)
     except OSError as failure:
         raise ModelError(
             f"{folder.parent} cannot be written ({failure.strerror}); set XDG_CACHE_HOME to a folder of yours"
         ) from failure
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def require_disk(needed: int, what: str) -> None:
