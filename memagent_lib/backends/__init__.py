@@ -21,7 +21,7 @@ from memagent_lib.backends.interface import (
     Sampling,
     require_room,
 )
-from memagent_lib.backends.model_shape import ModelShape, shape_of
+from memagent_lib.backends.model_shape import ModelShape, config_of, shape_of
 from memagent_lib.backends.opening import BACKENDS, open_backend, require_backend
 from memagent_lib.backends.scripted import Scripted
 from memagent_lib.backends.vllm_loop import LoopEngine
@@ -37,6 +37,7 @@ __all__ = [
     "Remote",
     "Sampling",
     "Scripted",
+    "config_of",
     "end_tokens",
     "open_backend",
     "require_backend",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+from memagent_lib.errors import MissingFile
 from memagent_lib.models import find_model
 from memagent_lib.trace import Trace
 
@@ -20,7 +22,7 @@ class ModelShape:
     hidden: int
     kv_width: int
     vocabulary: int
-    attention: int = 0
+    attention: int
     """The width of all heads together, which may differ from ``hidden`` (Qwen3-0.6B: twice as wide)."""
     ffn: int = 0
     """The width inside the MLP."""
@@ -62,16 +64,16 @@ class ModelShape:
         tokens under a mask; otherwise only the pairs of a token with those before it are computed, which are half.
         """
         pair = 4 if dense else 2
-        return tokens * (2 * self.parameters + pair * self.layers * (self.attention or self.hidden) * length)
+        return tokens * (2 * self.parameters + pair * self.layers * self.attention * length)
 
     def turn_flops(self, tokens: float, replied: float, cached: float = 0.0) -> float:
         """Return the FLOPs of a turn of ``tokens`` tokens, the last ``replied`` of which are the reply.
 
-        The first ``cached`` tokens cost nothing. Without a cache, the cost is ``2 B s + 2 L d s^2 + 2 V d r`` for ``s``
-        tokens (``r`` of them in the reply), ``B`` parameters in the body, ``L`` layers of width ``d`` and a vocabulary
-        of ``V``, which is scored only for the tokens of the reply.
+        The first ``cached`` tokens cost nothing. Without a cache, the cost is ``2 B s + 2 L a s^2 + 2 V d r`` for ``s``
+        tokens (``r`` of them in the reply), ``B`` parameters in the body, ``L`` layers whose heads are together ``a``
+        wide, hidden vectors of width ``d`` and a vocabulary of ``V``, which is scored only for the tokens of the reply.
         """
-        attention = self.layers * self.hidden * (tokens**2 - cached**2)
+        attention = self.layers * self.attention * (tokens**2 - cached**2)
         return 2 * (self.body * (tokens - cached) + attention + self.vocabulary * self.hidden * replied)
 
     def reading_flops(self, trace: Trace) -> float:
@@ -89,8 +91,27 @@ class ModelShape:
 def shape_of(model: str, download: bool = True) -> ModelShape:
     """Return the shape of a model folder or hub name. Counting the parameters of a large model takes seconds.
 
-    With ``download=False``, only local files are used, and ``OSError`` is raised if there are none.
+    With ``download=False``, only local files are used. Raises :class:`MissingFile` if there is no configuration.
+    """
+    return ModelShape.of(config_of(model, download))
+
+
+def config_of(model: str, download: bool = True) -> Any:
+    """Return the Hugging Face configuration of a model folder or hub name.
+
+    With ``download=False``, only local files are used. Raises :class:`MissingFile` if there is none.
     """
     from transformers import AutoConfig
 
-    return ModelShape.of(AutoConfig.from_pretrained(find_model(model), local_files_only=not download))
+    try:
+        return AutoConfig.from_pretrained(find_model(model), local_files_only=not download)
+    except MissingFile:
+        raise
+    except OSError as failure:
+        if Path(model).is_dir():
+            raise
+        # Without a configuration a model would be planned as one of no size.
+        raise MissingFile(
+            f"no config.json of {model!r}, neither cached here nor on the hub within reach; give a model folder, or "
+            "fetch the model where the hub can be reached"
+        ) from failure

@@ -8,18 +8,18 @@ import pytest
 from experiments.studies.speed.cost import crossing, crossover
 from memagent_lib.backends import ModelShape
 
-SHAPE = ModelShape(parameters=1150, body=1000, layers=2, hidden=5, kv_width=5, vocabulary=30)
+SHAPE = ModelShape(parameters=1150, body=1000, layers=2, hidden=5, kv_width=5, vocabulary=30, attention=7)
 
 
 def test_a_turns_arithmetic_is_that_worked_out_by_hand():
-    # 10 tokens of which 3 are replied: 2 x 1000 x 10 + 2 x 2 x 5 x 100 + 2 x 30 x 5 x 3
-    assert SHAPE.turn_flops(10, 3) == 20_000 + 2_000 + 900
-    # the first 4 were computed before: 2 x 1000 x 6 + 20 x (100 - 16) + 900
-    assert SHAPE.turn_flops(10, 3, cached=4) == 12_000 + 1_680 + 900
+    # 10 tokens of which 3 are replied: 2 x 1000 x 10 + 2 x 2 x 7 x 100 + 2 x 30 x 5 x 3
+    assert SHAPE.turn_flops(10, 3) == 20_000 + 2_800 + 900
+    # the first 4 were computed before: 2 x 1000 x 6 + 28 x (100 - 16) + 900
+    assert SHAPE.turn_flops(10, 3, cached=4) == 12_000 + 2_352 + 900
 
 
 def test_causal_attention_sums_what_each_token_sees():
-    seen = sum(4 * SHAPE.layers * SHAPE.hidden * (token + 0.5) for token in range(10))
+    seen = sum(4 * SHAPE.layers * SHAPE.attention * (token + 0.5) for token in range(10))
     assert SHAPE.turn_flops(10, 0) - 2 * SHAPE.body * 10 == pytest.approx(seen)
 
 
@@ -54,4 +54,4 @@ def test_a_body_excludes_embeddings_and_a_reading_sums_its_turns():
     turns = [(10, 3, 0), (20, 5, 4)]
     replies = [SimpleNamespace(prompt_tokens=n - r, reply_tokens=r, cached_tokens=c) for n, r, c in turns]
     trace = SimpleNamespace(turns=[SimpleNamespace(reply=reply) for reply in replies])
-    assert SHAPE.reading_flops(trace) == 22_900 + SHAPE.turn_flops(20, 5, 4)
+    assert SHAPE.reading_flops(trace) == 23_700 + SHAPE.turn_flops(20, 5, 4)

@@ -111,7 +111,7 @@ def test_stages_that_cannot_be_meant_are_refused(data, words):
 
 def test_the_plan_says_what_each_stage_trains_on(tmp_path):
     from memagent_lib.data import Example, save
-    from memagent_lib.rl.run.training_plan import stage_lines
+    from memagent_lib.rl.run.step_work import stage_lines
 
     fields = {"question": "q?", "document": "d", "answers": ("x",), "rule": "exact"}
     short = str(

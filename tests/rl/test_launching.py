@@ -10,13 +10,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-pytest.importorskip("transformers")
+pytest.importorskip("verl")
 
 from memagent_lib.data import Example, save
 from memagent_lib.prompts import BudgetError
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.run import launcher, training_run
+from memagent_lib.rl.run import launcher, training_plan, training_run
 from memagent_lib.rl.run.launcher import launch
+from memagent_lib.rl.run.training_plan import PlanError
 from memagent_lib.rl.run.training_run import RunError, attach
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
 from memagent_lib.settings import SettingsError
@@ -98,8 +99,21 @@ def test_a_window_set_too_small_in_verl_is_refused(config, tmp_path):
 def test_a_full_disk_is_refused(config, tmp_path, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10, 9, 1 << 20))
-    with pytest.raises(RunError, match=r"0\.0 GB free and the run may need 1\.1 GB"):
+    with pytest.raises(PlanError, match=r"the disk is too small by 1\.1 GB: .* 1\.1 GB of logs .*, and 0\.0 GB free"):
         launch(config, tmp_path / "run")
+
+
+def test_a_machine_too_small_for_the_plan_is_refused(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(training_plan, "machine_bytes", lambda: 2e9)
+    with pytest.raises(PlanError, match=r"this machine has 2\.0 GB of memory and the run can need \d"):
+        launch(config, tmp_path / "run")
+
+
+def test_a_gpu_too_small_for_the_plan_is_refused_at_the_start(config, tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda _: SimpleNamespace(total_memory=1e9))
+    with pytest.raises(PlanError, match="a GPU of 1 GB does not hold"):
+        launch(but(config, "model", device="cuda"), tmp_path / "run")
 
 
 def test_leftovers_are_not_written_over(config, tmp_path):

@@ -166,6 +166,50 @@ def test_the_plans_arithmetic_is_that_worked_out_by_hand(models, tmp_path, a_lar
     assert (plan.checkpoint_bytes(), plan.export_bytes()) == (12 * 7_615_616_512, 4 * 7_615_616_512)
 
 
+def test_sleeping_vllm_and_log_probabilities_are_in_the_plan(models, tmp_path, a_large_disk):
+    pytest.importorskip("verl")
+    path = next(p for p in RECIPES if p.stem == "paper_7b")
+    plan = planned(path, models, tmp_path)
+    # 2 GiB of CUDA context and graphs, and logits in fp32 of verl's 256 replies at once.
+    asleep = (2 << 30) + 256 * 152_064 * 4
+    assert plan.training_bytes()["vLLM asleep"] == plan.rollout_bytes()["graphs and logits"] == asleep
+    scoring = plan.scoring_bytes()
+    tokens = 4 * 8336
+    assert scoring["attention mask"] == 3 * tokens**2
+    assert scoring["one layer's activations"] == tokens * 2 * (6 * 3584 + 7 * 3584 + 4 * 512 + 4 * 18_944)
+    assert scoring["logits"] == pytest.approx(2 * plan.training_bytes()["logits"] * 10 / 14)
+    assert scoring["optimizer"] == 0  # on the host, except in the update
+    need = sum(plan.training_bytes().values())
+    assert plan.fits(1.001 * need / 0.95) and not plan.fits(0.999 * need / 0.95)
+    awake = planned(path, models, tmp_path, "verl.actor_rollout_ref.rollout.free_cache_engine=false")
+    assert not awake.fits(1.001 * need / 0.95)
+
+
+def test_decoding_takes_its_time_from_the_memorys_bandwidth(models, tmp_path, a_large_disk):
+    pytest.importorskip("verl")
+    from memagent_lib.rl.run.training_plan import GPUS
+
+    plan = planned(next(p for p in RECIPES if p.stem == "paper_7b"), models, tmp_path)
+    saved_s = plan.flops["decode"] / 32 * (1 / (24 * 3.35e12) - 1 / (24 * 4.8e12))
+    hours = plan.hours(GPUS["H100 80 GB"]) - plan.hours(GPUS["H200 141 GB"])
+    assert hours == pytest.approx(saved_s / 3600)
+
+
+def test_the_24_gb_recipe_fits_its_card_in_the_worst_case(models, tmp_path, a_large_disk):
+    pytest.importorskip("verl")
+    path = next(p for p in RECIPES if p.stem == "qwen3_0.6b_24gb")
+    assert planned(path, models, tmp_path).fits(24e9)
+    assert not planned(path, models, tmp_path, f"verl.{ACTOR}.ppo_max_token_len_per_gpu=16384").fits(24e9)
+
+
+def test_a_hub_name_out_of_reach_is_refused_in_one_line():
+    from memagent_lib.backends import shape_of
+    from memagent_lib.errors import MissingFile
+
+    with pytest.raises(MissingFile, match=r"^no config.json of 'nobody/nothing', neither cached .* the hub.*reached$"):
+        shape_of("nobody/nothing", download=False)
+
+
 def test_a_plan_counts_fp32_bases_and_the_width_of_all_heads(models, tmp_path, a_large_disk):
     pytest.importorskip("verl")
     by_name = {path.stem: path for path in RECIPES}
@@ -173,7 +217,7 @@ def test_a_plan_counts_fp32_bases_and_the_width_of_all_heads(models, tmp_path, a
     assert adapters.training_bytes()["weights"] == adapters.resident_bytes() == 4 * 7_615_616_512 / 2  # on two GPUs
     small = planned(by_name["qwen3_0.6b_24gb"], models, tmp_path)
     assert (small.shape.hidden, small.shape.attention) == (1024, 16 * 128)
-    per_token = 2 * small.shape.parameters + 4 * 28 * 2048 * 16_384
+    per_token = 2 * small.shape.parameters + 4 * 28 * 2048 * 8192
     assert small.flops["update"] == pytest.approx(4 * small.work.trained_tokens * per_token)
 
 
@@ -202,11 +246,12 @@ def test_a_run_that_no_gpu_holds_is_refused_with_the_numbers(models, tmp_path, a
     from memagent_lib.rl import PlanError
 
     path = next(p for p in RECIPES if p.stem == "7b_8gpu")
-    refusal = r"no GPU holds \d+ GB of training, or \d+ GB of sampling beside 0 that stay; add workers"
-    with pytest.raises(PlanError, match=refusal):
-        planned(
-            path, models, tmp_path, "verl.trainer.n_gpus_per_node=1", f"verl.{ACTOR}.ppo_max_token_len_per_gpu=200000"
-        ).check()
+    plan = planned(path, models, tmp_path, f"verl.{ACTOR}.ppo_max_token_len_per_gpu=200000")
+    needs = r"\d+ GB of training, or \d+ GB of sampling beside 4 that stay; add workers"
+    with pytest.raises(PlanError, match=f"no GPU holds {needs}"):
+        plan.check()
+    with pytest.raises(PlanError, match=f"a GPU of 24 GB does not hold {needs}"):
+        planned(path, models, tmp_path).check_room(24e9)
 
 
 @pytest.mark.parametrize(
@@ -267,7 +312,9 @@ def test_a_disk_too_small_for_the_checkpoints_is_refused(models, tmp_path, monke
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage(1e12, 0, 100e9))
     path = next(p for p in RECIPES if p.stem == "7b_8gpu")
     with pytest.raises(
-        PlanError, match=r"too small by 296 GB: 4 checkpoints of 91 GB, 30 GB of the policy at the end, and 100"
+        PlanError,
+        # 4 x 12 x 7.6156 + 4 x 7.6156 + 1.0737 - 100
+        match=r"small by 297\.1 GB: 4 checkpoints of 91\.4 GB, 30\.5 GB of the policy at the end, 1\.1 GB of logs and ",
     ):
         planned(path, models, tmp_path).check()
 

@@ -28,7 +28,7 @@ def crossover(shape: ModelShape, chunk_tokens: int, turn_tokens: float, replied:
     Each chunk takes a turn of ``turn_tokens``, of which ``replied`` are the reply. Neither side's answer is counted.
     """
     per_token = shape.turn_flops(turn_tokens, replied) / chunk_tokens
-    return (per_token - 2 * shape.body) / (2 * shape.layers * shape.hidden)
+    return (per_token - 2 * shape.body) / (2 * shape.layers * shape.attention)
 
 
 async def cost(bench: Bench) -> Measured:

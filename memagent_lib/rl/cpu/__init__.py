@@ -4,7 +4,7 @@ verl loads these modules by name. This ``__init__`` exports the functions that t
 neither torch nor verl.
 """
 
-from memagent_lib.rl.cpu.cpu_memory import CHECKPOINTING, MICRO_BATCH, CpuFit, machine_bytes, memory_of
+from memagent_lib.rl.cpu.cpu_memory import CHECKPOINTING, MICRO_BATCH, SAVED_WIDTHS, CpuFit, machine_bytes, memory_of
 from memagent_lib.rl.cpu.cpu_settings import (
     answer_for_vllm,
     cpu_environment,
@@ -17,6 +17,7 @@ from memagent_lib.rl.cpu.cpu_settings import (
 __all__ = [
     "CHECKPOINTING",
     "MICRO_BATCH",
+    "SAVED_WIDTHS",
     "CpuFit",
     "answer_for_vllm",
     "cpu_environment",

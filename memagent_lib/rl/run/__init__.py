@@ -3,8 +3,8 @@
 ``supervisor`` and ``training_process`` are programs; nothing imports them. The algorithm is not in this package.
 """
 
-from memagent_lib.rl.run.checks import require_training
-from memagent_lib.rl.run.launcher import chosen_device, launch, resolved
+from memagent_lib.rl.run.checks import require_training, resolved
+from memagent_lib.rl.run.launcher import chosen_device, launch
 from memagent_lib.rl.run.self_check import check_training, random_policy
 from memagent_lib.rl.run.training_plan import PlanError, TrainingPlan, dry_run
 from memagent_lib.rl.run.training_run import RunError, TrainingRun, attach

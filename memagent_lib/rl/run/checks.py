@@ -1,15 +1,17 @@
-"""Find what would end a run before any process starts: leftovers, missing files, too small a window or disk.
+"""Find what would end a run before any process starts: leftovers, missing files, or too small a window.
 
 The checks load neither torch nor verl. They count the tokens of prompts with the policy's tokenizer.
 """
 
 from __future__ import annotations
 
-import shutil
+import dataclasses
 from pathlib import Path
 
-from memagent_lib.paths import bytes_of
-from memagent_lib.prompts import Encoder
+from memagent_lib.backends import config_of
+from memagent_lib.models import find_model
+from memagent_lib.plugins import absolute_plugin, is_plugin
+from memagent_lib.prompts import Encoder, template_path
 from memagent_lib.provenance import model_hash, require_packages
 from memagent_lib.rl.config import ModelConfig, Recipe, flatten
 from memagent_lib.rl.run.data_check import checked_data
@@ -20,9 +22,6 @@ from memagent_lib.rl.verl.verl_keys import ACTOR, FINAL_LR, MINI_BATCH, NODES, R
 from memagent_lib.rl.verl.verl_settings import encoder_of
 from memagent_lib.settings import SettingsError
 from memagent_lib.tokenizer import looks_like_path
-
-OVERHEAD_BYTES = 1 << 30  # logs, traces, Ray's session files
-STATE_COPIES = 5  # fp32 weights, two AdamW moments, the exported folder, and room
 
 # What may differ when a run is resumed: where it runs and is tracked, and what is measured and saved.
 FREE = (
@@ -63,6 +62,27 @@ def require_training() -> None:
     require_packages("training", "verl", "vllm", "torch", "ray", "transformers")
 
 
+def resolved(recipe: Recipe, folder: RunFolder) -> Recipe:
+    """Return the recipe with absolute paths and a named tracking store, so that the working directory is irrelevant."""
+    data = recipe.data.with_paths(lambda path: str(Path(path).expanduser().absolute()))
+    tracking = recipe.tracking
+    reading = recipe.reading
+    model = recipe.model.with_paths(_located)
+    if not tracking.uri:
+        tracking = dataclasses.replace(tracking, uri=f"sqlite:///{folder.path.parent / 'mlflow.db'}")
+    if reading.template.endswith(".toml"):
+        reading = dataclasses.replace(reading, template=str(template_path(reading.template).absolute()))
+    if is_plugin(reading.reader):
+        reading = dataclasses.replace(reading, reader=absolute_plugin(reading.reader))
+    return dataclasses.replace(recipe, data=data, model=model, tracking=tracking, reading=reading)
+
+
+def _located(model: str) -> str:
+    if looks_like_path(model) and not Path(model).expanduser().is_file():
+        return str(Path(model).expanduser().absolute())
+    return find_model(model)
+
+
 def checked(recipe: Recipe, folder: RunFolder, resume: bool) -> Recipe:
     """Check a recipe and its folder; return the recipe with only usable data (:mod:`memagent_lib.rl.run.data_check`).
 
@@ -75,7 +95,6 @@ def checked(recipe: Recipe, folder: RunFolder, resume: bool) -> Recipe:
             raise SettingsError(f"no examples at {path}; make some with: {make}")
     encoder = window_checked(recipe)
     _check_average(recipe.model)
-    _check_disk(recipe, folder)
     recipe = checked_data(recipe, encoder, folder)
     if resume and folder.latest_checkpoint():
         _check_unchanged(recipe, folder)
@@ -91,10 +110,8 @@ def window_checked(recipe: Recipe) -> Encoder:
     model = recipe.model.path
     if looks_like_path(model) and not (Path(model) / "config.json").is_file():
         raise SettingsError(f"no model at {model}: the folder must hold config.json, a tokenizer and weights")
-    from transformers import AutoConfig
-
     encoder = encoder_of(recipe)
-    encoder.require_window(AutoConfig.from_pretrained(model).max_position_embeddings, f"the model {model}")
+    encoder.require_window(config_of(model).max_position_embeddings, f"the model {model}")
     chosen = recipe.verl.get(f"{ROLLOUT}.max_model_len")
     if chosen is not None:
         encoder.require_window(chosen, f"verl's {ROLLOUT}.max_model_len")
@@ -164,15 +181,3 @@ def _check_average(model: ModelConfig) -> None:
             "model.average_with must be a folder with weights (safetensors) of the same names and shapes as "
             f"model.path, got {model.average_with} for {model.path}{first}"
         )
-
-
-def _check_disk(recipe: Recipe, folder: RunFolder) -> None:
-    weights = bytes_of(recipe.model.path, "*.safetensors")
-    # Two more than are retained: the best one, and the one that is being written.
-    needed = OVERHEAD_BYTES + STATE_COPIES * weights * (2 + recipe.retained_checkpoints)
-    # The run's folder may not exist yet; its nearest existing parent is on the same disk.
-    existing = next(path for path in (folder.path, *folder.path.parents) if path.exists())
-    free = shutil.disk_usage(existing).free
-    if free < needed:
-        sizes = f"{free / 1e9:.1f} GB free and the run may need {needed / 1e9:.1f} GB"
-        raise RunError(f"the disk of {existing} has {sizes}; free some, or lower keep_checkpoints")

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from memagent_lib.models import find_model
 from memagent_lib.paths import write_atomically
-from memagent_lib.plugins import absolute_plugin, is_plugin
-from memagent_lib.prompts import template_path
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.cpu import require_memory
-from memagent_lib.rl.run.checks import active, checked, require_training
+from memagent_lib.rl.run.checks import active, checked, require_training, resolved
+from memagent_lib.rl.run.training_plan import TrainingPlan
 from memagent_lib.rl.run.training_run import POLL_S, TrainingRun
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
 from memagent_lib.rl.verl.checkpoints import remove_unfinished
 from memagent_lib.rl.verl.verl_settings import encoder_of, leave_out_slow_imports
-from memagent_lib.tokenizer import looks_like_path
 
 LOCK_WAIT_S = 10.0
 
@@ -30,7 +26,7 @@ def launch(recipe: Recipe, run_folder: str | Path, resume: bool = False, stop_at
 
     ``resume`` continues the run in the folder from its last checkpoint; a run that is already complete is returned
     unchanged. With ``stop_at_exit`` the run is stopped when this process ends. Raises :class:`SettingsError`,
-    :class:`BudgetError` or :class:`RunError` before any process is started or stopped.
+    :class:`BudgetError`, :class:`PlanError` or :class:`RunError` before any process is started or stopped.
     """
     require_training()
     folder = RunFolder(Path(run_folder).absolute())
@@ -40,8 +36,10 @@ def launch(recipe: Recipe, run_folder: str | Path, resume: bool = False, stop_at
     # Checked first, because a complete run must also have been made by this recipe.
     if resume and _complete(recipe, folder):
         return TrainingRun(folder)
+    encoder = encoder_of(recipe)
+    TrainingPlan.of(recipe, folder, device, encoder).check_room(_gpu_memory(recipe, device))
     if device == "cpu":
-        require_memory(recipe, encoder_of(recipe))
+        require_memory(recipe, encoder)
     folder.path.mkdir(parents=True, exist_ok=True)
     lock = _lock(folder)
     try:
@@ -54,27 +52,6 @@ def launch(recipe: Recipe, run_folder: str | Path, resume: bool = False, stop_at
     return TrainingRun(folder)
 
 
-def resolved(recipe: Recipe, folder: RunFolder) -> Recipe:
-    """Return the recipe with absolute paths and a named tracking store, so that the working directory is irrelevant."""
-    data = recipe.data.with_paths(lambda path: str(Path(path).expanduser().absolute()))
-    tracking = recipe.tracking
-    reading = recipe.reading
-    model = recipe.model.with_paths(_located)
-    if not tracking.uri:
-        tracking = dataclasses.replace(tracking, uri=f"sqlite:///{folder.path.parent / 'mlflow.db'}")
-    if reading.template.endswith(".toml"):
-        reading = dataclasses.replace(reading, template=str(template_path(reading.template).absolute()))
-    if is_plugin(reading.reader):
-        reading = dataclasses.replace(reading, reader=absolute_plugin(reading.reader))
-    return dataclasses.replace(recipe, data=data, model=model, tracking=tracking, reading=reading)
-
-
-def _located(model: str) -> str:
-    if looks_like_path(model) and not Path(model).expanduser().is_file():
-        return str(Path(model).expanduser().absolute())
-    return find_model(model)
-
-
 def chosen_device(device: str) -> str:
     """Return the device to train on. ``auto`` is ``cuda`` if torch was built for CUDA and finds a GPU, else ``cpu``."""
     if device != "auto":
@@ -82,6 +59,15 @@ def chosen_device(device: str) -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _gpu_memory(recipe: Recipe, device: str) -> float | None:
+    """Return the size of this machine's GPUs in bytes, or ``None`` if the run is on a cluster or a CPU."""
+    if device == "cpu" or recipe.cluster.address != "local":
+        return None
+    import torch
+
+    return float(torch.cuda.get_device_properties(0).total_memory) if torch.cuda.is_available() else None
 
 
 def _complete(recipe: Recipe, folder: RunFolder) -> bool:

@@ -7,37 +7,38 @@ a plan also needs prefill and decoding. Planning composes verl's configuration b
 
 from __future__ import annotations
 
+import io
 import shutil
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from memagent_lib.agent import run_sync
-from memagent_lib.backends import ModelShape, Scripted, shape_of
-from memagent_lib.data import count, stream, stream_records
-from memagent_lib.driver import drive
+from memagent_lib.backends import ModelShape, shape_of
+from memagent_lib.data import count
 from memagent_lib.errors import UserError
+from memagent_lib.paths import bytes_of
 from memagent_lib.prompts import Encoder
-from memagent_lib.readers import reader_named
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.cpu import CHECKPOINTING, MICRO_BATCH, CpuFit, machine_bytes, memory_of
-from memagent_lib.rl.curriculum import numbered, shares_of
-from memagent_lib.rl.run.checks import require_training, window_checked
+from memagent_lib.rl.cpu import CHECKPOINTING, MICRO_BATCH, SAVED_WIDTHS, CpuFit, machine_bytes, memory_of
+from memagent_lib.rl.run.checks import require_training, resolved, window_checked
 from memagent_lib.rl.run.data_check import bad_examples, guessable, require_enough, unusable
+from memagent_lib.rl.run.step_work import Work, stage_lines
 from memagent_lib.rl.run_folder import RunFolder
-from memagent_lib.text import Chunk
-from memagent_lib.trace import Kind
 
-ASSUMED_CHUNKS = 7  # of the published 28K-token documents, where the data is not on this machine
-SAMPLED_EXAMPLES = 64
 # Shares of a GPU's dense bf16 peak.
 UPDATE_SHARE = 0.35
 PREFILL_SHARE = 0.4
-DECODE_SHARE = 0.08
+# Decoding waits for memory: each byte of weights that is read serves about as many FLOP as rows are decoded at once.
+DECODE_FLOP_PER_BYTE = 24
 SAFETY = 0.95
+FP32 = 4
+BF16 = 2
+# vLLM's CUDA context and graphs, which it also has while it sleeps: what its own test of sleep mode allows beside the
+# buffer of logits (vllm, tests/basic_correctness/test_cumem.py).
+ENGINE_BYTES = 2 << 30
+LOG_BYTES = 1 << 30  # logs, traces, Ray's session files
 
 
 class PlanError(UserError, ValueError):
@@ -45,133 +46,27 @@ class PlanError(UserError, ValueError):
 
 
 class Gpu(NamedTuple):
-    """A GPU's memory in bytes, and its dense bf16 FLOP/s according to its data sheet."""
+    """A GPU's memory in bytes, its dense bf16 FLOP/s and its memory's bytes/s according to its data sheet."""
 
     memory: float
     flops: float
+    bandwidth: float
 
 
 GPUS = {
-    "RTX 4090 24 GB": Gpu(24e9, 165e12),
-    "A100 80 GB": Gpu(80e9, 312e12),
-    "H100 80 GB": Gpu(80e9, 989e12),
-    "H200 141 GB": Gpu(141e9, 989e12),
+    "RTX 4090 24 GB": Gpu(24e9, 165e12, 1.01e12),
+    "A100 80 GB": Gpu(80e9, 312e12, 2.04e12),
+    "H100 80 GB": Gpu(80e9, 989e12, 3.35e12),
+    "H200 141 GB": Gpu(141e9, 989e12, 4.8e12),
 }
 
 
 @dataclass(frozen=True)
-class Work:
-    """The work of one step in the worst case: every memory is full and every reply reaches its limit."""
-
-    rollouts: int
-    turns: float
-    prompt_tokens: float
-    reply_tokens: float
-    reply_share: float
-    """The largest share of reply tokens in any kind of row, because a micro-batch may consist of that kind alone."""
-    longest_row: int
-    chunks_from: str
-
-    @property
-    def rows(self) -> float:
-        return self.rollouts * self.turns
-
-    @property
-    def trained_tokens(self) -> float:
-        return self.prompt_tokens + self.reply_tokens
-
-    @classmethod
-    def of(cls, recipe: Recipe, encoder: Encoder) -> Work:
-        chunks, source = chunks_per_document(recipe, encoder)
-        rollouts = recipe.prompts * recipe.rollouts
-        turns = turns_by_kind(recipe, encoder, chunks)
-        prompts = {kind: encoder.prompt_limit(kind, memories) for kind, memories in recipe.reading.shows.items()}
-        replies = {kind: encoder.reply_limit(kind) for kind in prompts}
-        return cls(
-            rollouts=rollouts,
-            turns=sum(turns.values()),
-            prompt_tokens=rollouts * sum(n * prompts[kind] for kind, n in turns.items()),
-            reply_tokens=rollouts * sum(n * replies[kind] for kind, n in turns.items()),
-            reply_share=max(replies[kind] / (prompts[kind] + replies[kind]) for kind in turns),
-            longest_row=encoder.window,
-            chunks_from=source,
-        )
-
-
-def turns_by_kind(recipe: Recipe, encoder: Encoder, chunks: float) -> dict[Kind, float]:
-    """Return how many turns of each kind the recipe's reader takes for a document of ``chunks`` chunks.
-
-    The turns are counted by letting the reader read empty chunks with a scripted model.
-    """
-    whole = max(1, round(chunks))
-    session = reader_named(recipe.reading.reader)("", [Chunk(i, "", i, i, 0) for i in range(whole)])
-    trace = run_sync(drive(session, encoder, Scripted(lambda prompt: "-")))
-    turns = Counter(turn.prompt.kind for turn in trace.turns)
-    return {kind: n * chunks / whole if kind.reads else n for kind, n in turns.items()}
-
-
-def chunks_per_document(recipe: Recipe, encoder: Encoder) -> tuple[float, str]:
-    """Return the mean number of chunks per document over a run's steps, and a note on the source of the number.
-
-    The first examples of each file are counted. If a file is missing, the published number is assumed.
-    """
-    missing = [path for path in recipe.data.files if not Path(path).is_file()]
-    if missing:
-        return ASSUMED_CHUNKS, f"assumed: no data at {missing[0]}"
-    size = recipe.reading.chunk_tokens
-    weighted = 0.0
-    seen = 0
-    for stage in recipe.stages:
-        each = max(1, SAMPLED_EXAMPLES // len(stage.files))
-        documents = [example.document for path in stage.files for example in islice(stream(path), each)]
-        counts = [-(-len(encoder.tokenizer.encode(document)) // size) for document in documents]
-        weighted += stage.steps * sum(counts) / len(counts)
-        seen += len(counts)
-    return weighted / recipe.steps, f"from the first {seen} examples"
-
-
-def stage_lines(recipe: Recipe) -> Iterator[str]:
-    """Yield a line per stage: its steps, its files, and, if the files exist here, how often each example is drawn.
-
-    A last line counts the stages that the run does not reach, if there are any.
-    """
-    first = 1
-    for stage in recipe.stages:
-        prompts = stage.steps * recipe.prompts
-        last = first + stage.steps - 1
-        where = f"steps {first:,} to {last:,}: {prompts:,} prompts of {', '.join(map(_short, stage.files))}"
-        if all(Path(path).is_file() for path in stage.files):
-            uses = uses_of(stage.files, recipe.data.mix, prompts)
-            least = f"{min(uses):.1f}"
-            most = f"{max(uses):.1f}"
-            often = least if least == most else f"{least} to {most}"
-            where += f", {len(uses):,} examples, {often} each"
-        yield f"stage       {where}"
-        first = last + 1
-    unreached = recipe.data.stages[len(recipe.stages) :]
-    if unreached:
-        yield f"stage       {len(unreached)} not reached: the run has {recipe.steps:,} steps"
-
-
-def uses_of(files: Sequence[str], mix: str, prompts: int) -> list[float]:
-    """Return how often each example of ``files`` is drawn on average. A file listed twice counts twice."""
-    counts = {file: count(file) for file in files}
-    rows = numbered(counts, (record["data_source"] for file in counts for record in stream_records(file)))
-    shares = shares_of([rows[file] for file in files], mix)
-    uses: dict[int, float] = defaultdict(float)
-    for share in shares:
-        for row in share:
-            uses[row] += prompts / len(shares) / len(share)
-    return list(uses.values())
-
-
-def _short(path: str) -> str:
-    return "/".join(Path(path).parts[-2:])
-
-
-@dataclass(frozen=True)
 class TrainingPlan:
-    """The needs of a recipe. :meth:`lines` reports them; :meth:`check` raises an error if they cannot be met."""
+    """The needs of a recipe. :meth:`lines` reports them; :meth:`check` raises an error if they cannot be met.
+
+    ``free_disk`` counts the bytes of the run's own checkpoints as free, because new ones replace them.
+    """
 
     recipe: Recipe
     device: str
@@ -184,22 +79,25 @@ class TrainingPlan:
     """One sentence for each file on this machine with examples that cannot be trained on."""
 
     @classmethod
-    def of(cls, recipe: Recipe, folder: RunFolder, device: str, verl: Any, encoder: Encoder) -> TrainingPlan:
-        shape = shape_of(recipe.model.path)
+    def of(cls, recipe: Recipe, folder: RunFolder, device: str, encoder: Encoder) -> TrainingPlan:
+        """Compose and validate verl's whole configuration for a recipe, and return the plan of the run.
+
+        No process is started. The examples are only counted, not checked.
+        """
+        from verl.utils.config import validate_config
+
+        from memagent_lib.rl.cpu import answer_for_vllm
+        from memagent_lib.rl.verl.verl_settings import compose, verl_settings
+
+        answer_for_vllm()  # verl's validation looks up the version of "vllm", and the CPU build has another name
+        verl = compose(verl_settings(recipe, folder, device))
+        reference = verl.actor_rollout_ref.actor.use_kl_loss
+        with redirect_stdout(io.StringIO()):  # verl prints that its checks have passed
+            validate_config(config=verl, use_reference_policy=reference, use_critic=False)
         existing = next(p for p in (folder.path, *folder.path.parents) if p.exists())
-        there = [path for path in (*recipe.data.files, *recipe.data.eval) if Path(path).is_file()]
-        found = ((path, dict(bad_examples(path, encoder))) for path in there)
-        bad = tuple(unusable(path, reasons) for path, reasons in found if reasons)
-        return cls(
-            recipe,
-            device,
-            shape,
-            Work.of(recipe, encoder),
-            verl,
-            shutil.disk_usage(existing).free,
-            machine_bytes(),
-            bad,
-        )
+        free = shutil.disk_usage(existing).free + bytes_of(folder.checkpoints)
+        shape = shape_of(recipe.model.path)
+        return cls(recipe, device, shape, Work.of(recipe, encoder), verl, free, machine_bytes())
 
     @property
     def workers(self) -> int:
@@ -237,8 +135,8 @@ class TrainingPlan:
 
     def hours(self, gpu: Gpu) -> float:
         """Return how many hours one step takes with every worker on ``gpu``."""
-        share = {"prefill": PREFILL_SHARE, "decode": DECODE_SHARE}
-        seconds = sum(value / (gpu.flops * share.get(name, UPDATE_SHARE)) for name, value in self.flops.items())
+        rates = {"prefill": gpu.flops * PREFILL_SHARE, "decode": gpu.bandwidth * DECODE_FLOP_PER_BYTE}
+        seconds = sum(value / rates.get(name, gpu.flops * UPDATE_SHARE) for name, value in self.flops.items())
         return seconds / self.workers / 3600
 
     def training_bytes(self) -> dict[str, float]:
@@ -248,23 +146,51 @@ class TrainingPlan:
         With ``offload_policy`` they stay on the host and are loaded layer by layer.
         """
         actor = self.verl.actor_rollout_ref.actor
-        parameters = self.shape.parameters
         tokens = min(actor.ppo_max_token_len_per_gpu, self.work.trained_tokens)
-        whole_rows = not self.verl.actor_rollout_ref.model.use_remove_padding  # a tree may be mostly replies
         state = dict.fromkeys(self._state, 0.0) if actor.fsdp_config.offload_policy else self._state
+        saved = {"activations": tokens * self.shape.hidden * self.shape.layers * BF16}
+        # Logits in bf16, then in fp32: a copy, its softmax, and the gradient of the backward pass.
+        return state | saved | self._pass_bytes(tokens, logit_bytes=BF16 + 3 * FP32)
+
+    def scoring_bytes(self) -> dict[str, float]:
+        """Return how many bytes one GPU needs while it computes the log-probabilities of replies, by use.
+
+        The reference policy, if there is one, is on the host and is loaded layer by layer.
+        """
+        actor = self.verl.actor_rollout_ref.actor
+        tokens = self.verl.actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu
+        weights = 0.0 if actor.fsdp_config.offload_policy else self._state["weights"]
+        moments = 0.0 if self._moments_away else self._state["optimizer"]
+        state = {"weights": weights, "optimizer": moments}
+        return state | self._pass_bytes(min(tokens, self.work.trained_tokens), logit_bytes=BF16 + 2 * FP32)
+
+    def _pass_bytes(self, tokens: float, logit_bytes: int) -> dict[str, float]:
+        """Return the bytes of a pass over a micro-batch, apart from the model's state and saved activations."""
+        whole_rows = not self.verl.actor_rollout_ref.model.use_remove_padding  # a tree may be mostly replies
         scored = tokens * (1 if whole_rows else self.work.reply_share)
         # A mask of all pairs, in bf16 and as the booleans that it is made from.
-        mask = {"attention mask": 3 * tokens**2} if self.attention == "sdpa" else {}
-        return (
-            state
-            | mask
-            | {
-                "activations": tokens * self.shape.hidden * self.shape.layers * 2,
-                # In bf16, then in fp32: a copy, its softmax, and the gradient of the backward pass.
-                "logits": scored * self.shape.vocabulary * (2 + 4 + 4 + 4),
-                "one layer gathered": 2 * 2 * parameters / self.shape.layers,
-            }
-        )
+        mask = {"attention mask": (BF16 + 1) * tokens**2} if self.attention == "sdpa" else {}
+        widths = sum(n * getattr(self.shape, name) for name, n in SAVED_WIDTHS.items())
+        return mask | {
+            "one layer's activations": tokens * widths * BF16,
+            "one layer gathered": 2 * BF16 * self.shape.parameters / self.shape.layers,
+            "logits": scored * self.shape.vocabulary * logit_bytes,
+            "vLLM asleep": self._engine_bytes,
+        }
+
+    @property
+    def _moments_away(self) -> bool:
+        """Whether the optimizer's moments are on a GPU only during the update, or never."""
+        where = self.verl.actor_rollout_ref.actor.fsdp_config
+        return where.optimizer_offload or where.offload_policy
+
+    @property
+    def _engine_bytes(self) -> float:
+        """The bytes on each GPU that vLLM has beside weights and cache, and that it also has while it sleeps.
+
+        They are its CUDA context and graphs, and the fp32 logits of as many replies as it samples at once.
+        """
+        return ENGINE_BYTES + 4 * self.verl.actor_rollout_ref.rollout.max_num_seqs * self.shape.vocabulary
 
     @property
     def _state(self) -> dict[str, float]:
@@ -280,10 +206,13 @@ class TrainingPlan:
         return {name: n * parameters / shards for name, n in (("weights", 4), ("gradients", 4), ("optimizer", moments))}
 
     def rollout_bytes(self) -> dict[str, float]:
-        """Return the least memory that vLLM needs on one GPU, in bytes by use: weights and one row's cache."""
+        """Return the least memory that vLLM needs on one GPU, in bytes by use, with a cache for one row."""
         parallel = self.verl.actor_rollout_ref.rollout.tensor_model_parallel_size
-        weights = 2 * self.shape.parameters / parallel
-        return {"weights": weights, "one row's cache": self.work.longest_row * self.shape.kv_bytes / parallel}
+        return {
+            "weights": 2 * self.shape.parameters / parallel,
+            "one row's cache": self.work.longest_row * self.shape.kv_bytes / parallel,
+            "graphs and logits": self._engine_bytes,
+        }
 
     def resident_bytes(self) -> float:
         """Return how many bytes of weights and moments stay on one GPU while vLLM samples there."""
@@ -291,7 +220,7 @@ class TrainingPlan:
         resident = 0.0
         if not (where.param_offload or where.offload_policy):
             resident += self._state["weights"]
-        if not (where.optimizer_offload or where.offload_policy):
+        if not self._moments_away:
             resident += self._state["optimizer"]
         return resident
 
@@ -307,12 +236,16 @@ class TrainingPlan:
         """Return the size of the exported policy in bytes, in fp32."""
         return 4 * self.shape.parameters
 
-    def fits(self, gpu: Gpu) -> bool:
-        sampling = self.verl.actor_rollout_ref.rollout.gpu_memory_utilization * gpu.memory
+    def fits(self, memory: float) -> bool:
+        """Return whether a GPU of ``memory`` bytes holds the update, and the sampling beside what stays of training."""
+        rollout = self.verl.actor_rollout_ref.rollout
+        sampling = rollout.gpu_memory_utilization * memory
+        awake = 0.0 if rollout.free_cache_engine else sampling - self._engine_bytes  # vLLM then never sleeps
+        passes = max(sum(self.training_bytes().values()), sum(self.scoring_bytes().values()))
         return (
-            sum(self.training_bytes().values()) <= SAFETY * gpu.memory
+            passes + awake <= SAFETY * memory
             and sum(self.rollout_bytes().values()) <= sampling
-            and sampling + self.resident_bytes() <= SAFETY * gpu.memory
+            and sampling + self.resident_bytes() <= SAFETY * memory
         )
 
     def check(self) -> None:
@@ -324,23 +257,38 @@ class TrainingPlan:
             raise PlanError(f'{self.unusable[0]}. Mend them, or set data.bad_examples = "leave_out"')
         if all(Path(path).is_file() for path in self.recipe.data.files):
             require_enough(self.recipe, sum(map(count, self.recipe.data.files)))
+        self.check_room()
+
+    def check_room(self, gpu_memory: float | None = None) -> None:
+        """Raise :class:`PlanError` if the disk or a device is too small.
+
+        ``gpu_memory`` is the size of each GPU of the run in bytes. If it is ``None``, one of :data:`GPUS` has to do.
+        """
         checkpoints = self.recipe.retained_checkpoints + 2  # the best one, and one that is being written
-        needed = checkpoints * self.checkpoint_bytes() + self.export_bytes()
+        needed = checkpoints * self.checkpoint_bytes() + self.export_bytes() + LOG_BYTES
         if needed > self.free_disk:
             sizes = (
-                f"{checkpoints} checkpoints of {self.checkpoint_bytes() / 1e9:.0f} GB, "
-                f"{self.export_bytes() / 1e9:.0f} GB of the policy at the end, and {self.free_disk / 1e9:.0f} GB free"
+                f"{checkpoints} checkpoints of {self.checkpoint_bytes() / 1e9:.1f} GB, "
+                f"{self.export_bytes() / 1e9:.1f} GB of the policy at the end, {LOG_BYTES / 1e9:.1f} GB of logs and "
+                f"traces, and {self.free_disk / 1e9:.1f} GB free"
             )
-            raise PlanError(f"the disk is too small by {(needed - self.free_disk) / 1e9:.0f} GB: {sizes}")
+            fix = "free some, lower keep_checkpoints, or give another folder"
+            raise PlanError(f"the disk is too small by {(needed - self.free_disk) / 1e9:.1f} GB: {sizes}; {fix}")
         if self.device == "cpu":
             self._check_memory()
-        elif not any(map(self.fits, GPUS.values())):
-            training = sum(self.training_bytes().values()) / 1e9
+            return
+        sizes = [gpu_memory] if gpu_memory else [gpu.memory for gpu in GPUS.values()]
+        if not any(map(self.fits, sizes)):
+            training = max(sum(self.training_bytes().values()), sum(self.scoring_bytes().values())) / 1e9
             rollout = sum(self.rollout_bytes().values()) / 1e9
             resident = self.resident_bytes() / 1e9
-            sizes = f"{training:.0f} GB of training, or {rollout:.0f} GB of sampling beside {resident:.0f}"
-            advice = "add workers, offload more, lower ppo_max_token_len_per_gpu or raise tensor parallelism"
-            raise PlanError(f"no GPU holds {sizes} that stay; {advice}")
+            which = f"a GPU of {gpu_memory / 1e9:.0f} GB does not hold" if gpu_memory else "no GPU holds"
+            needs = f"{training:.0f} GB of training, or {rollout:.0f} GB of sampling beside {resident:.0f}"
+            advice = (
+                "add workers, offload more, lower ppo_max_token_len_per_gpu and log_prob_max_token_len_per_gpu, or "
+                "raise tensor parallelism"
+            )
+            raise PlanError(f"{which} {needs} that stay; {advice}")
 
     @property
     def cpu_fit(self) -> CpuFit:
@@ -390,7 +338,7 @@ class TrainingPlan:
             yield from self._gpu_lines()
         size, policy, free = (n / 1e9 for n in (self.checkpoint_bytes(), self.export_bytes(), self.free_disk))
         needed = f"{recipe.retained_checkpoints + 2} checkpoints of {size:.2f} GB, the policy of {policy:.2f} GB"
-        yield f"disk        {needed}; {free:,.0f} GB free here"
+        yield f"disk        {needed}, logs and traces of {LOG_BYTES / 1e9:.1f} GB; {free:,.0f} GB free here"
 
     def _cpu_line(self) -> str:
         needed = self.cpu_bytes()
@@ -401,7 +349,12 @@ class TrainingPlan:
         return f"memory      at most {sizes}, with {micro_batch}: {parts}"
 
     def _gpu_lines(self) -> Iterator[str]:
-        for name, uses in (("update", self.training_bytes()), ("sampling", self.rollout_bytes())):
+        phases = {
+            "update": self.training_bytes(),
+            "log-probs": self.scoring_bytes(),
+            "sampling": self.rollout_bytes(),
+        }
+        for name, uses in phases.items():
             parts = ", ".join(f"{part} {size / 1e9:.1f}" for part, size in uses.items())
             beside = ""
             if name == "sampling":
@@ -410,35 +363,28 @@ class TrainingPlan:
         yield f"attention   {self.attention}"
         for name, gpu in GPUS.items():
             hours = self.hours(gpu)
-            fits = "fits" if self.fits(gpu) else "does not fit"
+            fits = "fits" if self.fits(gpu.memory) else "does not fit"
             yield f"{name:<15} {fits}; {hours:.2f} h a step, {hours * self.recipe.steps:,.0f} h in all"
         yield (
             f"assumed     {UPDATE_SHARE:.0%} of peak in passes over rows, {PREFILL_SHARE:.0%} in prefill, "
-            f"{DECODE_SHARE:.0%} in decoding"
+            f"{DECODE_FLOP_PER_BYTE} FLOP per byte of the memory's bandwidth in decoding"
         )
 
 
 def dry_run(recipe: Recipe, run_folder: str | Path) -> TrainingPlan:
-    """Compose and validate verl's whole configuration for a recipe, and return the plan of the run.
+    """Return the plan of a run, with every example of its files checked.
 
     This works on any machine and starts no process; the device ``auto`` is planned as CUDA. Call
     :meth:`TrainingPlan.check` to learn whether the run fits.
     """
     require_training()
-    from verl.utils.config import validate_config
-
-    from memagent_lib.rl.cpu import answer_for_vllm
-    from memagent_lib.rl.run.launcher import resolved
-    from memagent_lib.rl.verl.verl_settings import compose, verl_settings
-
     folder = RunFolder(Path(run_folder).absolute())
     recipe = resolved(recipe, folder)
     encoder = window_checked(recipe)
-    device = "cpu" if recipe.model.device == "cpu" else "cuda"
-    answer_for_vllm()  # verl's validation looks up the version of "vllm", and the CPU build has another name
-    verl = compose(verl_settings(recipe, folder, device))
-    validate_config(config=verl, use_reference_policy=verl.actor_rollout_ref.actor.use_kl_loss, use_critic=False)
-    return TrainingPlan.of(recipe, folder, device, verl, encoder)
+    plan = TrainingPlan.of(recipe, folder, "cpu" if recipe.model.device == "cpu" else "cuda", encoder)
+    there = [path for path in (*recipe.data.files, *recipe.data.eval) if Path(path).is_file()]
+    found = ((path, dict(bad_examples(path, encoder))) for path in there)
+    return replace(plan, unusable=tuple(unusable(path, reasons) for path, reasons in found if reasons))
 
 
 def _in_letters(count: int) -> str:
