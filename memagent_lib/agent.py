@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from memagent_lib import paths, provenance
-from memagent_lib.backends import Backend, Sampling, open_backend, require_backend
+from memagent_lib.backends import Backend, Sampling, open_backend, require_backend, require_engines
 from memagent_lib.bad_memory import OnBadMemory
 from memagent_lib.driver import Observer as Observer
 from memagent_lib.driver import TurnStore as TurnStore
@@ -121,10 +121,13 @@ def open_agent(
     argument that the template does not use is refused. ``on_bad_memory`` is what happens to a reply that is no memory
     (:class:`~memagent_lib.bad_memory.OnBadMemory`). ``options`` are passed to the backend: ``base_url``, ``api_key``,
     ``api`` and ``extra`` to ``openai``, ``threads`` to ``vllm`` and ``transformers``, ``drafts`` to ``transformers``,
-    and ``window`` to any of them. ``None``, 0 and empty values mean the default.
+    and ``window`` to any of them; ``engines`` opens several, on a Ray ``cluster``
+    (:class:`~memagent_lib.backends.EnginePool`). ``None``, 0 and empty values mean the default.
     """
     if isinstance(backend, str):
-        require_backend(backend)  # before a tokenizer is downloaded
+        # Both before a tokenizer is downloaded.
+        require_backend(backend)
+        require_engines(backend, options.get("engines") or 0, options.get("cluster") or "")
     remote = backend == "openai"
     # A server has its own names for models, even some that end in .gguf.
     path = paths.model_path(str(model)) if remote else find_model(str(model))

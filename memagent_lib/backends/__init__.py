@@ -7,11 +7,13 @@ fit ``window`` is refused before any work. ``tests/backends/test_backend_contrac
 :data:`BACKENDS`.
 
 :class:`Scripted` needs no model; the others load theirs, or find it on its server, when they are opened.
+:class:`EnginePool` is several engines of one of them in processes of their own, on one machine or a Ray cluster.
 :class:`ModelShape` computes what a model's turns cost without loading its weights. This package does not depend on
 readers.
 """
 
 from memagent_lib.backends.end_tokens import end_tokens
+from memagent_lib.backends.engine_pool import EnginePool, share_of
 from memagent_lib.backends.interface import (
     RETRY_TEMPERATURE,
     Backend,
@@ -22,7 +24,7 @@ from memagent_lib.backends.interface import (
     require_room,
 )
 from memagent_lib.backends.model_shape import ModelShape, config_of, shape_of
-from memagent_lib.backends.opening import BACKENDS, open_backend, require_backend
+from memagent_lib.backends.opening import BACKENDS, open_backend, require_backend, require_engines
 from memagent_lib.backends.scripted import Scripted
 from memagent_lib.backends.vllm_loop import LoopEngine
 
@@ -32,6 +34,7 @@ __all__ = [
     "Backend",
     "BackendError",
     "BackendUnavailable",
+    "EnginePool",
     "LoopEngine",
     "ModelShape",
     "Remote",
@@ -41,6 +44,8 @@ __all__ = [
     "end_tokens",
     "open_backend",
     "require_backend",
+    "require_engines",
     "require_room",
     "shape_of",
+    "share_of",
 ]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pkgutil import resolve_name
 from typing import Any
 
+from memagent_lib.backends.engine_pool import EnginePool
 from memagent_lib.backends.interface import Backend, Sampling
+from memagent_lib.clusters import LOCAL
 from memagent_lib.errors import nearest
 from memagent_lib.provenance import require_packages
 
@@ -18,9 +20,18 @@ BACKENDS = {
 _ENGINES = {"vllm": ("vllm", "torch", "transformers"), "transformers": ("torch", "transformers")}
 
 
-def open_backend(kind: str, model: str, sampling: Sampling | None = None, **options: Any) -> Backend:
-    """Open the backend ``kind``, one of :data:`BACKENDS`, for a model. ``options`` are passed to its class."""
+def open_backend(
+    kind: str, model: str, sampling: Sampling | None = None, engines: int = 0, cluster: str = "", **options: Any
+) -> Backend:
+    """Open the backend ``kind``, one of :data:`BACKENDS`, for a model. ``options`` are passed to its class.
+
+    With a number of ``engines``, open so many in processes of their own, as an :class:`EnginePool`. ``cluster`` is the
+    address of the Ray cluster for them (default: ``local``, a private one on this machine).
+    """
     require_backend(kind)
+    require_engines(kind, engines, cluster)
+    if engines:
+        return EnginePool(kind, model, sampling or Sampling(), engines, cluster or LOCAL, **options)
     return resolve_name(BACKENDS[kind])(model, sampling or Sampling(), **options)
 
 
@@ -30,3 +41,16 @@ def require_backend(kind: str) -> None:
         raise ValueError(f"no backend {kind!r}; choose from {', '.join(BACKENDS)}{nearest(kind, BACKENDS)}")
     otherwise = ", or name a server (backend openai)"
     require_packages(f"the {kind} backend", *_ENGINES.get(kind, ()), otherwise=otherwise)
+
+
+def require_engines(kind: str, engines: int, cluster: str) -> None:
+    """Raise ``ValueError`` for a negative number of ``engines``, or engines or a cluster without any use."""
+    if engines < 0:
+        raise ValueError(f"engines must be at least 1, or 0 for one in this process; got {engines}")
+    if engines and kind == "openai":
+        raise ValueError(
+            f"engines {engines}: a server (backend openai) has engines of its own; choose {' or '.join(_ENGINES)}, or "
+            "leave engines out and start more copies behind the server's address"
+        )
+    if cluster and not engines:
+        raise ValueError(f"the cluster {cluster!r} needs a number of engines, such as its number of GPUs")

@@ -93,10 +93,10 @@ def chat_template_of(a: argparse.Namespace) -> dict[str, Any]:
     return dict(key_value(text) for text in a.chat_template)
 
 
-def agent_of(a: argparse.Namespace) -> Agent:
+def agent_of(a: argparse.Namespace, **more: Any) -> Agent:
     """Open the agent that the options of :func:`add_agent_options` describe. This loads the model.
 
-    If several readers are named, the agent has the first.
+    If several readers are named, the agent has the first. ``more`` are further options of ``open_agent``.
     """
     from memagent_lib.agent import open_agent
 
@@ -119,6 +119,7 @@ def agent_of(a: argparse.Namespace) -> Agent:
         on_bad_memory=a.on_bad_memory,
         window=a.window,
         **server,
+        **more,
     )
 
 

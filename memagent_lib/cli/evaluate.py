@@ -21,6 +21,8 @@ examples:
   memagent evaluate runs/study/data/test_4.parquet --model runs/demo/train/model --out runs/evaluated
   memagent evaluate hqa_50.parquet hqa_25600.parquet --n 128 --model NAME --backend openai \\
       --base-url http://localhost:8000/v1 --out runs/hqa          (the same command continues after a crash)
+  memagent evaluate hqa_50.parquet --model Qwen/Qwen2.5-7B-Instruct --engines 8 --out runs/hqa        (8 GPUs here)
+  memagent evaluate hqa_50.parquet --model /shared/model --engines 16 --cluster head:6379 --out runs/hqa
 """
 
 
@@ -39,6 +41,11 @@ def add_parser(verbs: Verbs) -> None:
     option(verb, "--wrong", "FILE.parquet", wrong, default="")
     option(verb, "--tracking", "STORE", "the MLflow store: a folder or a server's address", default="runs")
     add_agent_options(verb, several_readers=True)
+    more = verb.add_argument_group("several engines", "Each is a process with a copy of the model, started by Ray.")
+    engines = "how many engines read (default: one in this process): at most one per GPU, or per core without GPUs"
+    option(more, "--engines", "N", engines, default=0)
+    cluster = "the address of a running Ray cluster, or auto (default: a Ray on this machine, for this command)"
+    option(more, "--cluster", "ADDRESS", cluster, default="")
     _add_judge_options(verb)
 
 
@@ -100,7 +107,7 @@ def run(a: argparse.Namespace) -> int:
         mixtures,
         overview,
     )
-    from memagent_lib.tracking import Experiment, evaluate_files, policy_name
+    from memagent_lib.tracking import Experiment, engines_ended, evaluate_files, policy_name
 
     # Every option is checked before a model is loaded, which can take minutes.
     out, files = _checked_paths(a)
@@ -110,7 +117,7 @@ def run(a: argparse.Namespace) -> int:
     EvaluationPlan(files, n, readers or ["overwrite"])
     policy = a.policy or policy_name(a.model)
     judge = _judge(a)
-    agent = agent_of(a)
+    agent = agent_of(a, engines=a.engines, cluster=a.cluster)
     # Only now, because the chunk size may be a trained model's own.
     _require_same_chunks(out, policy, agent.encoder.budget.chunk_tokens)
     plan = EvaluationPlan(files, n, readers or [agent.reader.source])
@@ -124,6 +131,7 @@ def run(a: argparse.Namespace) -> int:
         "budget": agent.encoder.budget,
         "sampling": agent.identity["sampling"],
         "backend": a.backend,
+        "engines": a.engines or 1,
         "on_bad_memory": agent.on_bad_memory,
     }
     try:
@@ -139,7 +147,8 @@ def run(a: argparse.Namespace) -> int:
     table = benchmark_table(results, policy)
     if len(table):
         print(f"\nby the benchmarks' own metrics, in per cent:\n{table.to_string(index=False)}")
-    for note in (*mixtures(rows), *bad_memory_notes(rows), *failure_reasons(rows)[:MOST_REASONS]):
+    ended = engines_ended(agent)
+    for note in (*mixtures(rows), *ended, *bad_memory_notes(rows), *failure_reasons(rows)[:MOST_REASONS]):
         print(f"warning: {note}", file=sys.stderr)
     if a.wrong:
         _save_wrong(plan, results, a.wrong)
@@ -154,11 +163,12 @@ def run(a: argparse.Namespace) -> int:
 
 def _checked_paths(a: argparse.Namespace) -> tuple[Path, list[Path]]:
     """Check the options; return the output folder and the data files as absolute paths."""
-    from memagent_lib.backends import require_backend
+    from memagent_lib.backends import require_backend, require_engines
     from memagent_lib.data import require_parquet
     from memagent_lib.paths import absolute, require_apart
 
     require_backend(a.backend)
+    require_engines(a.backend, a.engines, a.cluster)
 
     numbers = [text for text in a.data if text.isdigit() and not absolute(text).exists()]
     if numbers:

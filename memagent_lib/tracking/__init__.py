@@ -6,6 +6,7 @@ This package does not depend on notebooks or widgets.
 from memagent_lib.tracking.evaluations import (
     choose,
     differing,
+    engines_ended,
     evaluate_files,
     evaluations,
     load_readings,
@@ -28,6 +29,7 @@ __all__ = [
     "TrackingError",
     "choose",
     "differing",
+    "engines_ended",
     "evaluate_files",
     "evaluations",
     "load_curve",

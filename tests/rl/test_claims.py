@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from ports import free_port
 
-from memagent_lib.rl.run.ray_cluster import claim_machine, require_answer
+from memagent_lib.clusters import ClusterError, require_answer
+from memagent_lib.rl.run.ray_cluster import claim_machine
 from memagent_lib.rl.run.training_run import RunError
 from memagent_lib.rl.run_folder import RunFolder
 
@@ -24,13 +25,15 @@ def test_a_machines_gpus_belong_to_one_run_until_it_ends(tmp_path, monkeypatch) 
 
 def test_a_cluster_that_does_not_answer_is_an_error_at_once(monkeypatch) -> None:
     away = f"127.0.0.1:{free_port()}"
-    with pytest.raises(RunError, match=rf"no Ray cluster answers at {away} \(.*refused.* see that its head runs"):
+    with pytest.raises(ClusterError, match=rf"no Ray cluster answers at {away} \(.*refused.* see that its head runs"):
         require_answer(away)
     monkeypatch.setenv("RAY_ADDRESS", away)
-    with pytest.raises(RunError, match=f"no Ray cluster answers at {away}"):
+    with pytest.raises(ClusterError, match=f"no Ray cluster answers at {away}"):
         require_answer("auto")
-    with pytest.raises(RunError, match="no Ray cluster answers at no-such-host:6379"):
+    with pytest.raises(ClusterError, match="no Ray cluster answers at no-such-host:6379"):
         require_answer("no-such-host:6379")
+    with pytest.raises(ClusterError, match="no Ray cluster answers at no-port"):
+        require_answer("no-port")
 
 
 @pytest.mark.slow

@@ -6,23 +6,19 @@ A run's actors have their own namespace, and a second run on the same cluster is
 from __future__ import annotations
 
 import fcntl
-import os
-import socket
 import tempfile
 import time
 from pathlib import Path
 from typing import IO, Any
 
+from memagent_lib.clusters import LOCAL, require_answer, start_ray
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run.training_run import RunError
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.rl.verl.verl_settings import environment
 
-LOCAL = "local"
-START_TRIES = 5  # a machine under load may not start a node in the half minute that Ray gives it
 LOGICAL_CPUS = 32  # Ray hands out logical CPUs; with fewer, verl's small actors wait for one another for ever
 STORE_BYTES = 1 << 30
-ANSWER_WAIT_S = 10.0
 CLAIM = "memagent-run"
 CLAIM_WAIT_S = 30.0
 
@@ -38,15 +34,15 @@ def connect(recipe: Recipe, folder: RunFolder, device: str, verl: Any) -> object
     """Start Ray or join the cluster at ``[cluster] address``, and reserve it for this run.
 
     Returns the claim; the reservation lasts until the caller drops the claim. A private Ray on a CPU needs none, and
-    ``None`` is returned. Raises :class:`RunError` if the cluster does not answer, is too small, is reserved for another
-    run, or cannot see the run's folder.
+    ``None`` is returned. Raises :class:`~memagent_lib.clusters.ClusterError` if no cluster answers, and
+    :class:`RunError` if it is too small, is reserved for another run, or cannot see the run's folder.
     """
     import ray
 
     wanted = init_arguments(recipe, folder, device, verl)
     if recipe.cluster.address == LOCAL:
         claim = claim_machine(folder) if device == "cuda" else None
-        _start(wanted)
+        start_ray(wanted)
         return claim
     require_answer(recipe.cluster.address)
     ray.init(**wanted)
@@ -54,21 +50,6 @@ def connect(recipe: Recipe, folder: RunFolder, device: str, verl: Any) -> object
     require_devices(recipe, ray.cluster_resources())
     require_folder(folder)
     return claim
-
-
-def require_answer(address: str) -> None:
-    """Raise :class:`RunError` if no cluster answers at ``address``, because Ray itself would wait forever."""
-    from ray._private.services import canonicalize_bootstrap_address
-
-    try:
-        host, _, port = canonicalize_bootstrap_address(address).rpartition(":")
-        socket.create_connection((host.strip("[]"), int(port)), ANSWER_WAIT_S).close()
-    except OSError as error:
-        at = address
-        if address == "auto":
-            at = os.environ.get("RAY_ADDRESS") or "any address known here (auto)"
-        fix = 'see that its head runs and this machine reaches it; cluster.address = "local" starts one'
-        raise RunError(f"no Ray cluster answers at {at} ({error}); {fix}") from error
 
 
 def claim_machine(folder: RunFolder) -> IO[str]:
@@ -180,21 +161,6 @@ def require_devices(recipe: Recipe, resources: dict[str, float]) -> None:
             f"the Ray cluster at {at} has {found} GPUs and the run needs {recipe.nodes} nodes x "
             f"{recipe.workers} = {wanted}; add nodes, or lower trainer.nnodes or trainer.n_gpus_per_node"
         )
-
-
-def _start(wanted: dict[str, Any]) -> None:
-    import ray
-
-    os.environ.pop("RAY_ADDRESS", None)  # it would win over "local" in the processes that Ray starts
-    for tries_left in reversed(range(START_TRIES)):
-        try:
-            ray.init(**wanted)
-            return
-        except Exception as error:  # Ray raises a bare one
-            if "timed out during startup" not in str(error) or not tries_left:
-                raise
-            print(f"Ray's node did not start within its 30 seconds; trying again, {tries_left} left", flush=True)
-            ray.shutdown()
 
 
 def require_folder(folder: RunFolder) -> None:

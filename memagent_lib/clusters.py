@@ -1,0 +1,49 @@
+"""Start Ray on this machine, or find a cluster that runs. This module knows neither engines nor training runs."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+from memagent_lib.errors import UserError
+
+LOCAL = "local"
+"""The address that stands for a private Ray on this machine."""
+ANSWER_WAIT_S = 10.0
+_START_TRIES = 5  # a machine under load may not start a node in the half minute that Ray gives it
+
+
+class ClusterError(UserError, RuntimeError):
+    """A Ray cluster does not answer, or has too little of what the work needs."""
+
+
+def require_answer(address: str) -> None:
+    """Raise :class:`ClusterError` if no cluster answers at ``address``, because Ray itself would wait forever."""
+    from ray._private.services import canonicalize_bootstrap_address
+
+    try:
+        host, _, port = canonicalize_bootstrap_address(address).rpartition(":")
+        socket.create_connection((host.strip("[]"), int(port)), ANSWER_WAIT_S).close()
+    except (OSError, ValueError) as error:  # a name without a port is a ValueError
+        at = address
+        if address == "auto":
+            at = os.environ.get("RAY_ADDRESS") or "any address known here (auto)"
+        fix = f"see that its head runs and this machine reaches it; the address {LOCAL!r} starts a Ray on this machine"
+        raise ClusterError(f"no Ray cluster answers at {at} ({error}); {fix}") from error
+
+
+def start_ray(arguments: dict[str, Any]) -> None:
+    """Call ``ray.init`` for a private Ray on this machine, again if its node was too slow to start."""
+    import ray
+
+    os.environ.pop("RAY_ADDRESS", None)  # it would win over "local" in the processes that Ray starts
+    for tries_left in reversed(range(_START_TRIES)):
+        try:
+            ray.init(**arguments)
+            return
+        except Exception as error:  # Ray raises a bare one
+            if "timed out during startup" not in str(error) or not tries_left:
+                raise
+            print(f"Ray's node did not start within its 30 seconds; trying again, {tries_left} left", flush=True)
+            ray.shutdown()
