@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 from memagent_lib.backends.interface import Backend, BackendUnavailable, Sampling, require_room
@@ -21,7 +22,7 @@ from memagent_lib.prompts import Request
 from memagent_lib.provenance import code_hash, require_packages
 from memagent_lib.trace import Reply
 
-NO_ROOM_S = 60.0
+NO_ROOM_S = 300.0
 """How long an engine may wait for its cores or its GPU on a cluster that has other work."""
 _NAMESPACE = "memagent-engines"
 
@@ -47,10 +48,8 @@ class _Engine:
     async def home(self, model: str) -> _Home:
         return _Home(socket.gethostname(), os.getpid(), code_hash(), Path(model).exists())
 
-    async def open(self, kind: str, model: str, sampling: Sampling, options: Mapping[str, Any]) -> int:
-        from memagent_lib.backends.opening import open_backend
-
-        self._backend = open_backend(kind, model, sampling, **options)
+    async def open(self, engine: str, model: str, sampling: Sampling, options: Mapping[str, Any]) -> int:
+        self._backend = resolve_name(engine)(model, sampling, **options)
         return self._backend.window
 
     async def complete(self, request: Request) -> Reply:
@@ -67,7 +66,7 @@ class _Member:
 
 
 class EnginePool:
-    """A backend of ``engines`` equal engines of one ``kind``, each with a copy of the model.
+    """A backend of several equal engines, each with a copy of the model. ``engine`` is their class, ``MODULE:NAME``.
 
     ``cluster`` is the address of a Ray cluster, ``auto``, or ``local`` for a private Ray on this machine, which ends
     with the pool. Every engine gets a GPU; on nodes without one, the engines share the cores equally. ``options`` are
@@ -76,7 +75,7 @@ class EnginePool:
     """
 
     def __init__(
-        self, kind: str, model: str, sampling: Sampling, engines: int, cluster: str = LOCAL, **options: Any
+        self, engine: str, model: str, sampling: Sampling, engines: int, cluster: str = LOCAL, **options: Any
     ) -> None:
         if engines < 1:
             raise ValueError(f"engines must be at least 1, got {engines}")
@@ -99,7 +98,7 @@ class EnginePool:
             placed = ray.remote(_Engine).options(**share, scheduling_strategy="SPREAD", max_concurrency=1000)
             self._all = [_Member(placed.remote()) for _ in range(engines)]
             self._find_homes(model)
-            self.window = self._open(kind, model, options)
+            self.window = self._open(engine, model, options)
         except BaseException:
             self._end()
             raise
@@ -131,19 +130,19 @@ class EnginePool:
                 fix = "put it into a folder that all nodes share, or name a model of the hub"
                 raise BackendUnavailable(f"{engine.home} has no model at {model}; {fix}")
 
-    def _open(self, kind: str, model: str, options: Mapping[str, Any]) -> int:
+    def _open(self, engine: str, model: str, options: Mapping[str, Any]) -> int:
         """Load the model in all engines at once; return their window."""
         import ray
 
-        windows = [engine.actor.open.remote(kind, model, self.sampling, options) for engine in self._all]
-        for engine, window in zip(self._all, windows, strict=True):
+        windows = [one.actor.open.remote(engine, model, self.sampling, options) for one in self._all]
+        for one, window in zip(self._all, windows, strict=True):
             try:
                 ray.get(window)
             except ray.exceptions.RayTaskError as failure:
-                raise BackendUnavailable(f"{engine.home} did not open {model}: {failure.cause}") from failure.cause
+                raise BackendUnavailable(f"{one.home} did not open {model}: {failure.cause}") from failure.cause
             except ray.exceptions.RayError:
                 fix = "its machine has too little memory for the model and all its engines; lower engines"
-                raise BackendUnavailable(f"{engine.home} ended while it loaded {model}; usually {fix}") from None
+                raise BackendUnavailable(f"{one.home} ended while it loaded {model}; usually {fix}") from None
         return min(ray.get(windows))
 
     async def complete(self, request: Request) -> Reply:

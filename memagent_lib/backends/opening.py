@@ -31,7 +31,7 @@ def open_backend(
     require_backend(kind)
     require_engines(kind, engines, cluster)
     if engines:
-        return EnginePool(kind, model, sampling or Sampling(), engines, cluster or LOCAL, **options)
+        return EnginePool(BACKENDS[kind], model, sampling or Sampling(), engines, cluster or LOCAL, **options)
     return resolve_name(BACKENDS[kind])(model, sampling or Sampling(), **options)
 
 

@@ -12,6 +12,8 @@ from memagent_lib.cli.agent_options import add_agent_options, agent_of, api_key
 from memagent_lib.cli.arguments import Verbs, add_verb, option
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from memagent_lib.evaluation import EvaluationPlan, ModelJudge, Result
     from memagent_lib.tracking import Run
 
@@ -98,15 +100,7 @@ def _how_to_continue(a: argparse.Namespace) -> str:
 
 
 def run(a: argparse.Namespace) -> int:
-    from memagent_lib.evaluation import (
-        EvaluationPlan,
-        bad_memory_notes,
-        benchmark_table,
-        failure_reasons,
-        judges,
-        mixtures,
-        overview,
-    )
+    from memagent_lib.evaluation import EvaluationPlan, judges
     from memagent_lib.tracking import Experiment, engines_ended, evaluate_files, policy_name
 
     # Every option is checked before a model is loaded, which can take minutes.
@@ -143,13 +137,7 @@ def run(a: argparse.Namespace) -> int:
         agent.close()
         if judge:
             judge.close()
-    print(overview(rows).to_string(index=False))
-    table = benchmark_table(results, policy)
-    if len(table):
-        print(f"\nby the benchmarks' own metrics, in per cent:\n{table.to_string(index=False)}")
-    ended = engines_ended(agent)
-    for note in (*mixtures(rows), *ended, *bad_memory_notes(rows), *failure_reasons(rows)[:MOST_REASONS]):
-        print(f"warning: {note}", file=sys.stderr)
+    _print_tables(results, rows, policy, engines_ended(agent))
     if a.wrong:
         _save_wrong(plan, results, a.wrong)
     page = _page(tracked, results, policy, out)
@@ -159,6 +147,18 @@ def run(a: argparse.Namespace) -> int:
     print(f"run {tracked.id} in {a.tracking}; readings in {a.out}/readings{page}", file=sys.stderr)
     # If only some readings failed, the others are a result; if all did, nothing was measured.
     return 0 if rows["score"].notna().any() else 1
+
+
+def _print_tables(results: Sequence[Result], rows: pd.DataFrame, policy: str, ended: Sequence[str]) -> None:
+    """Print the scores, and to standard error what a reader of them has to know."""
+    from memagent_lib.evaluation import bad_memory_notes, benchmark_table, failure_reasons, mixtures, overview
+
+    print(overview(rows).to_string(index=False))
+    table = benchmark_table(results, policy)
+    if len(table):
+        print(f"\nby the benchmarks' own metrics, in per cent:\n{table.to_string(index=False)}")
+    for note in (*mixtures(rows), *ended, *bad_memory_notes(rows), *failure_reasons(rows)[:MOST_REASONS]):
+        print(f"warning: {note}", file=sys.stderr)
 
 
 def _checked_paths(a: argparse.Namespace) -> tuple[Path, list[Path]]:

@@ -10,7 +10,7 @@ from pocket import TRAINED, pocket_task
 from ports import free_port
 
 from memagent_lib.agent import open_agent
-from memagent_lib.backends import BackendUnavailable, EnginePool, Sampling, open_backend, share_of
+from memagent_lib.backends import BackendUnavailable, open_backend, share_of
 from memagent_lib.clusters import ClusterError
 from memagent_lib.data import Example, make
 from memagent_lib.evaluation import Result, evaluate, to_frame
@@ -103,6 +103,6 @@ def test_a_lost_node_changes_no_row_of_an_evaluation(cluster, examples, tmp_path
 @pytest.mark.slow
 def test_a_model_that_a_node_lacks_names_the_node(cluster, tmp_path: Path) -> None:
     with pytest.raises(BackendUnavailable, match=rf"the engine on .* has no model at {tmp_path}/away; put it into a"):
-        EnginePool("transformers", str(tmp_path / "away"), Sampling(), 1, cluster.address)
+        open_backend("transformers", str(tmp_path / "away"), engines=1, cluster=cluster.address)
     with pytest.raises(BackendUnavailable, match=r"the engine on .* did not open .*tokenizer"):
-        EnginePool("transformers", str(tmp_path), Sampling(), 1, cluster.address)
+        open_backend("transformers", str(tmp_path), engines=1, cluster=cluster.address)
