@@ -10,9 +10,10 @@ from memagent_lib.sweeps.runner import (
     show_sweep,
     unfinished_points,
 )
-from memagent_lib.sweeps.specification import SweepError, SweepSpec, SweepStage
+from memagent_lib.sweeps.specification import SweepCluster, SweepError, SweepSpec, SweepStage
 
 __all__ = [
+    "SweepCluster",
     "SweepError",
     "SweepSpec",
     "SweepStage",

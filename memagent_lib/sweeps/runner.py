@@ -208,6 +208,7 @@ class _SweepRun:
                 how = f"started, took {duration(before)} before"
             self.board.set(point, PointState.RUNNING, how)
             own = {"tracking": self.experiment.uri, "run_id": run.id, "point": point.file_name}
+            own |= self.spec.cluster.parameters
             return replace(job, parameters=job.parameters | {k: v for k, v in own.items() if k in point.defaults})
 
         def end(outcome: JobOutcome) -> None:
@@ -236,7 +237,8 @@ class _SweepRun:
         tags = {"sweep": self.spec.name, "sweep_id": self.parent.id, "stage": point.stage, "key": point.key}
         defaults = {name: _literal(text) for name, text in point.defaults.items() if name not in OWN_PARAMETERS}
         tags["notebook"] = point.notebook.name
-        return self.experiment.start(point.name, defaults | point.parameters, tags, parent=self.parent.id)
+        engines = {name: value for name, value in self.spec.cluster.parameters.items() if name in defaults}
+        return self.experiment.start(point.name, defaults | point.parameters | engines, tags, parent=self.parent.id)
 
     def _finish(self, point: SweepPoint, run: Run, outcome: JobOutcome) -> None:
         if point.output.exists():

@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from memagent_lib.clusters import LOCAL
 from memagent_lib.errors import UserError, nearest
 from memagent_lib.paths import absolute, input_path
 from memagent_lib.provenance import code_hash
@@ -65,13 +66,35 @@ class SweepStage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SweepCluster:
+    """The engines of every point that evaluates, and the Ray cluster for them (``local``: a Ray for each point).
+
+    They change no result, so a point's key does not depend on them. 0 engines leave notebooks as they are.
+    """
+
+    engines: int = 0
+    address: str = LOCAL
+
+    def __post_init__(self) -> None:
+        if self.engines < 0:
+            raise SweepError(f"cluster.engines must be at least 1, or 0 for none; got {self.engines}")
+        if self.address != LOCAL and not self.engines:
+            raise SweepError(f"cluster.address {self.address!r} needs cluster.engines, the engines of each point")
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of notebooks that the engines set; none without engines."""
+        return {"engines": self.engines, "cluster": self.address} if self.engines else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SweepSpec:
     """A sweep: stages that run one after the other, with up to ``workers`` points of a stage at a time.
 
     A sweep of one notebook may set ``notebook``, ``grid`` and ``points`` instead of ``stage``. Every notebook gets
     those of ``parameters`` that it declares. In parameters that are texts, ``{folder}`` stands for the sweep's folder,
     and ``{point}`` for a file name made of the values that vary. ``tracking`` is an MLflow store: a folder or an
-    address.
+    address. ``cluster`` sets the parameters ``engines`` and ``cluster`` of every notebook that has them.
     """
 
     name: str
@@ -83,6 +106,7 @@ class SweepSpec:
     tracking: str = "runs"
     workers: int = 1
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    cluster: SweepCluster = field(default_factory=SweepCluster)
 
     def __post_init__(self) -> None:
         if not self.stages:
@@ -93,6 +117,12 @@ class SweepSpec:
             raise SweepError(f"two stages are called {', '.join(twice)}; names must differ")
         if self.workers < 1:
             raise SweepError(f"workers must be at least 1, got {self.workers}")
+        cluster = self.cluster
+        if cluster.engines and cluster.address == LOCAL and self.workers > 1:
+            raise SweepError(
+                f"{self.workers} workers would each start {cluster.engines} engines on the same cores; set workers to "
+                "1, or start one Ray for all (ray start --head) and set cluster.address to its address"
+            )
 
     @property
     def stages(self) -> tuple[SweepStage, ...]:
@@ -169,6 +199,11 @@ def plan(spec: SweepSpec) -> list[list[SweepPoint]]:
     unused = sorted(set(spec.parameters) - set().union(*declared.values()))
     if unused:
         raise SweepError(f"no notebook of the sweep {spec.name!r} has the parameter {', '.join(unused)}")
+    engines = set(spec.cluster.parameters)
+    if engines and not any(engines <= set(known) for known in declared.values()):
+        raise SweepError(
+            f"no notebook of the sweep {spec.name!r} has the parameters engines and cluster, as [cluster] needs"
+        )
     planned = []
     before = code_hash()  # extended after every stage, because points depend on all stages before theirs
     for stage in spec.stages:
@@ -189,6 +224,9 @@ def _point(
     parameters = _filled(shared | dict(stage.parameters) | varied, marks)
     parameters = {name: _as_declared(value, known.get(name, {})) for name, value in parameters.items()}
     _check(stage, notebook, known, parameters)
+    twice = sorted(set(parameters) & set(spec.cluster.parameters))
+    if twice:
+        raise SweepError(f"stage {stage.name}: {', '.join(twice)} is set by [cluster] too; remove one of the two")
     return SweepPoint(
         stage=stage.name,
         varied=varied,

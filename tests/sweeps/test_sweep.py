@@ -17,7 +17,7 @@ from waiting import has_ended, wait_for
 
 from memagent_lib.cli import main
 from memagent_lib.paths import PACKAGE
-from memagent_lib.sweeps import SweepError, SweepSpec, SweepStage, gather_sweep, run_sweep, show_sweep
+from memagent_lib.sweeps import SweepCluster, SweepError, SweepSpec, SweepStage, gather_sweep, run_sweep, show_sweep
 from memagent_lib.sweeps.runner import only_sweep_in
 from memagent_lib.sweeps.specification import plan
 from memagent_lib.tracking import Experiment, load_runs
@@ -61,6 +61,38 @@ def spec(workspace: Path) -> Callable[..., SweepSpec]:
 def lines(workspace: Path, name: str = "a") -> list[str]:
     file = workspace / "s" / f"{name}.txt"
     return sorted(file.read_text().split()) if file.exists() else []
+
+
+def test_a_sweeps_cluster_reaches_notebooks_and_no_key(notebook, spec, workspace: Path) -> None:
+    known = PARAMETERS + "\nengines: int = 0\ncluster: str = ''"
+    note = "import pathlib\npathlib.Path(folder, f'{x}.engines').write_text(f'{engines} {cluster}')"
+    stages = (
+        SweepStage(name="evaluate", notebook=notebook(note, parameters=known)),
+        SweepStage(name="other", notebook=notebook(APPEND, name="two")),
+    )
+    keys = [[point.key for point in stage] for stage in plan(spec(*stages))]
+    sweep = spec(*stages, cluster=SweepCluster(engines=4, address="head:6379"))
+    assert [[point.key for point in stage] for stage in plan(sweep)] == keys
+    assert run_sweep(sweep).ok
+    assert (workspace / "s" / "1.engines").read_text() == "4 head:6379"
+    runs = load_runs(Experiment.open(workspace)).set_index("name")
+    assert (runs.loc["evaluate", "params.engines"], runs.loc["evaluate", "params.cluster"]) == ("4", "head:6379")
+
+
+def test_a_cluster_without_a_use_is_refused(notebook, spec) -> None:
+    stage = SweepStage(name="one", notebook=notebook(APPEND))
+    with pytest.raises(SweepError, match="no notebook of the sweep 's' has the parameters engines and cluster"):
+        plan(spec(stage, cluster=SweepCluster(engines=2, address="auto")))
+    with pytest.raises(SweepError, match="2 workers would each start 2 engines on the same cores; set workers to 1"):
+        spec(stage, cluster=SweepCluster(engines=2))
+    with pytest.raises(SweepError, match=r"cluster.address 'auto' needs cluster.engines"):
+        spec(stage, cluster=SweepCluster(address="auto"))
+    known = SweepStage(
+        name="one", notebook=notebook(APPEND, parameters=PARAMETERS + "\nengines: int = 0\ncluster: str = ''")
+    )
+    doubled = {"folder": "{folder}", "engines": 3}
+    with pytest.raises(SweepError, match=r"stage one: engines is set by \[cluster\] too; remove one of the two"):
+        plan(spec(known, parameters=doubled, cluster=SweepCluster(engines=2, address="auto")))
 
 
 def test_each_point_of_a_grid_is_one_child_run(notebook, spec, workspace: Path) -> None:
