@@ -1,0 +1,76 @@
+"""Measure several engines on the same cores as one: ``python -m experiments.studies.speed engines``.
+
+One engine in this process with all cores, and an engine pool whose engines share the same cores, read the same
+documents. All replies must be identical. Starting the engines is not included.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from experiments.studies.speed.results import Measured, Ratio, alternating, paired
+from memagent_lib.agent import Agent, open_agent, run_sync
+from memagent_lib.data import Example, make
+from memagent_lib.driver import gather
+from memagent_lib.settings import require_at_least
+
+TASK = "experiments/pocket/world.py:pocket_mix"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnginesBench:
+    """Sizes of the measurement: ``model`` reads ``readings`` documents of ``chunks`` chunks at a time.
+
+    With a ``cluster``, the engines run there; the one engine always runs in this process, with all its cores.
+    """
+
+    model: str = "experiments/pocket/trained"
+    backend: str = "vllm"
+    engines: int = 2
+    cluster: str = ""
+    readings: int = 64
+    chunks: int = 32
+    rounds: int = 3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_at_least(self, 1, "engines", "readings", "chunks", "rounds")
+
+
+def bench_engines(settings: EnginesBench, report: Callable[[str], None] = print) -> dict[str, Measured]:
+    """Measure the wall time of whole readings, in turn with one engine and with several."""
+    s = settings
+    cores = len(os.sched_getaffinity(0))
+    sides = {
+        "one": open_agent(s.model, s.backend, threads=cores),
+        "several": open_agent(s.model, s.backend, engines=s.engines, cluster=s.cluster),
+    }
+    examples = list(make(TASK, s.readings, s.seed, sides["one"].encoder.tokenizer, chunks=s.chunks))
+    rows = []
+    try:
+        for round_ in range(s.rounds):
+            replies = {}
+            for side, agent in alternating(sides, round_).items():
+                report(f"round {round_ + 1} of {s.rounds}: {side}")
+                seconds, replies[side] = _read(agent, examples)
+                rows.append({"round": round_, "side": side, "seconds": seconds})
+            if replies["one"] != replies["several"]:
+                raise RuntimeError(f"{s.model}: readings with one engine and with {s.engines} differ")
+    finally:
+        for agent in sides.values():
+            agent.close()
+    what = f"seconds of one engine over those of {s.engines}, {s.readings} readings of {s.chunks} chunks"
+    note = f"one engine with {cores} threads; {s.engines} engines on {s.cluster or 'this machine'}"
+    ratio = Ratio("engines", what, paired(rows, "side", "one", "several", "seconds"))
+    return {"engines": Measured([ratio], rows, note)}
+
+
+def _read(agent: Agent, examples: list[Example]) -> tuple[float, list[list[str]]]:
+    """Return the seconds that all readings took together, and the replies of each."""
+    started = time.monotonic()
+    traces = run_sync(gather(agent.aread(example.document, example.question) for example in examples))
+    seconds = time.monotonic() - started
+    return seconds, [[turn.reply.text for turn in trace.turns] for trace in traces]
