@@ -48,6 +48,7 @@ def run(a: argparse.Namespace) -> int:
     with _ended_once(), servers(a.port, a.mlflow_port, "runs", token) as both:
         for server in both:
             print(f"{server.name:<13}{server.page}")
+        print("MLflow lists evaluations, trainings and readings apart under Views, at the top right of its tables.")
         print("Ctrl-C stops both; a training run that you started continues.")
         print(
             "Outputs of the notebooks show in git; `make git-filter` leaves them out of diffs, commits and status.",

@@ -42,7 +42,7 @@ def run(a: argparse.Namespace) -> int:
     from memagent_lib.prompts import Template
     from memagent_lib.provenance import model_hash, require_packages
     from memagent_lib.sft import SftRecipe, fine_tune
-    from memagent_lib.tracking import Experiment
+    from memagent_lib.tracking import KIND_TAG, Experiment
 
     recipe = SftRecipe.load(input_path(a.recipe), a.settings)
     recipe = replace(recipe, model=recipe.model.with_paths(find_model))
@@ -75,7 +75,7 @@ def run(a: argparse.Namespace) -> int:
         model = fine_tune(recipe, data, encoder, out, resume=a.resume, on_log=log)
         reading = recipe.reading
         AgentSettings.of(Template.load(reading.template), reading.budget, reading.reader).save(model)
-        tracked.tags({"model": str(model), "model_hash": model_hash(str(model))})
+        tracked.tags({KIND_TAG: "sft", "model": str(model), "model_hash": model_hash(str(model))})
     print(f"model in {model}; run {tracked.id} in {a.tracking}")
     print(f"next: memagent evaluate DATA.parquet --model {model}, or memagent train RECIPE.toml model.path={model}")
     return 0

@@ -238,7 +238,7 @@ class _SweepRun:
         defaults = {name: _literal(text) for name, text in point.defaults.items() if name not in OWN_PARAMETERS}
         tags["notebook"] = point.notebook.name
         engines = {name: value for name, value in self.spec.cluster.parameters.items() if name in defaults}
-        return self.experiment.start(point.name, defaults | point.parameters | engines, tags, parent=self.parent.id)
+        return self.experiment.start(point.run_name, defaults | point.parameters | engines, tags, parent=self.parent.id)
 
     def _finish(self, point: SweepPoint, run: Run, outcome: JobOutcome) -> None:
         if point.output.exists():

@@ -22,6 +22,7 @@ from memagent_lib.errors import UserError, nearest
 from memagent_lib.paths import absolute, input_path
 from memagent_lib.provenance import code_hash
 from memagent_lib.settings import SettingsError, parse, read_toml
+from memagent_lib.tracking import policy_name
 
 OWN_PARAMETERS = ("tracking", "run_id", "point")
 """Parameters that the sweep itself sets in every notebook that has them."""
@@ -176,6 +177,21 @@ class SweepPoint:
     @property
     def name(self) -> str:
         return f"{self.stage} {self.label}".strip()
+
+    @property
+    def run_name(self) -> str:
+        """The name of the point's MLflow run: its stage and what varies, in words, without folders and brackets."""
+        words = []
+        for name, value in self.varied.items():
+            values = value if isinstance(value, list) else [value]
+            plain = [str(each).removeprefix(f"{FOLDER_MARK}/") for each in values]
+            text = " + ".join(policy_name(each) if "/" in each else each for each in plain)
+            if name == "policy":
+                words.insert(0, text)
+            # A policy's name stands for its model.
+            elif name != "model" or "policy" not in self.varied:
+                words.append(f"{name} {text}")
+        return f"{self.stage} {', '.join(words)}".strip()
 
     @property
     def file_name(self) -> str:

@@ -18,11 +18,16 @@ from memagent_lib.tracking.evaluations import (
 )
 from memagent_lib.tracking.frames import load_curve, load_runs
 from memagent_lib.tracking.runs import PARENT_TAG, Experiment, Run, RunStatus, policy_name
+from memagent_lib.tracking.saved_views import EVALUATIONS, KIND_TAG, READINGS, TRAININGS
 from memagent_lib.tracking.store import TrackingError, store_uri
 from memagent_lib.tracking.traces import log_traces, search_traces
 
 __all__ = [
+    "EVALUATIONS",
+    "KIND_TAG",
     "PARENT_TAG",
+    "READINGS",
+    "TRAININGS",
     "Experiment",
     "Run",
     "RunStatus",

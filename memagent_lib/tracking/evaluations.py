@@ -60,12 +60,12 @@ def log_results(
 ) -> pd.DataFrame:
     """Log the rows, metrics and readings of an evaluation; return the rows with the labels as columns.
 
-    Besides the overall score and counts, metrics are logged per reader, with the length in chunks as MLflow's step (0
-    if it is unknown). If ``model`` is set, all but the counts are also attached to that model. The rows get columns for
-    the ``labels`` (such as ``policy="trained"``), for the ids of the run and of each reading's trace, and for the
-    ``settings`` (:func:`settings_of`) that distinguish evaluations in tables. The column ``flops`` is filled if the
-    model's shape is known. A ``judgement`` adds its columns, its numbers as metrics, and its summary as
-    ``attrs["model_judge"]`` of the rows.
+    Besides the overall score, the seconds per scored reading and counts, metrics are logged per reader, with the length
+    in chunks as MLflow's step (0 if it is unknown). If ``model`` is set, all but the counts are also attached to that
+    model. The rows get columns for the ``labels`` (such as ``policy="trained"``), for the ids of the run and of each
+    reading's trace, and for the ``settings`` (:func:`settings_of`) that distinguish evaluations in tables. The column
+    ``flops`` is filled if the model's shape is known. A ``judgement`` adds its columns, its numbers as metrics, and its
+    summary as ``attrs["model_judge"]`` of the rows.
     """
     traces = [trace_id_of(run, result) for result in results]
     columns = {**(settings or {}), **labels, "run_id": run.id, "trace_id": traces, "flops": _flops(results, model)}
@@ -81,7 +81,9 @@ def log_results(
     used = run.uses(model) if model else None
     scored = frame["score"].dropna()
     if len(scored):
-        run.metrics({"score": scored.mean()}, model=used)  # the first, on which MLflow's comparison of runs opens
+        # The score is the first metric, on which MLflow's comparison of runs opens.
+        seconds = frame.loc[scored.index, "seconds"].mean()
+        run.metrics({"score": scored.mean(), "seconds_per_reading": seconds}, model=used)
     run.metrics({"scored": len(scored), "failed": int(frame["error"].notna().sum())})
     # MLflow's steps are numbers, so 0 stands for documents whose length in chunks is unknown.
     by_length = frame.assign(chunks=frame["chunks"].astype(float).fillna(0))

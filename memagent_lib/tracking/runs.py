@@ -24,6 +24,7 @@ import pandas as pd
 from memagent_lib.paths import absolute, bytes_of
 from memagent_lib.processes import Terminated, is_gone, terminable, this_process
 from memagent_lib.provenance import code_version, environment, model_hash
+from memagent_lib.tracking.saved_views import save_views
 from memagent_lib.tracking.store import TrackingError, client_of, prepare, sqlite_file, store_uri, with_retries
 
 if TYPE_CHECKING:
@@ -69,11 +70,12 @@ class Experiment:
         if found is None:
             file = sqlite_file(uri)
             artifacts = (file.parent / "artifacts").as_uri() if file else None
-            return cls(uri, _create_experiment(client, experiment, artifacts))
+            found = client.get_experiment(_create_experiment(client, experiment, artifacts))
         if found.lifecycle_stage != "active":
             raise TrackingError(
                 f"the experiment {experiment!r} was deleted; restore it in MLflow or choose another name"
             )
+        save_views(uri, found)
         opened = cls(uri, found.experiment_id)
         opened._end_runs_of_dead_processes()
         return opened

@@ -8,9 +8,12 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from memagent_lib.tracking import Experiment, log_results
+from memagent_lib.tracking import EVALUATIONS, READINGS, Experiment, log_results
 
 pytestmark = pytest.mark.browser
+# MLflow's table does not have its columns in order in the document.
+FROM_LEFT = """(cells) => cells.map((cell) => [cell.getBoundingClientRect().left, cell.innerText.trim()])
+  .sort((a, b) => a[0] - b[0]).map(([, text]) => text)"""
 SLOW_MS = 60_000  # a server on a busy machine
 
 
@@ -35,3 +38,12 @@ def test_mlflow_finds_a_memorys_words_and_compares_scores(page: Page, lab, kept,
     expect(page.get_by_text("evaluate trained").first).to_be_visible(timeout=SLOW_MS)
     drawn = page.locator("svg text").filter(has_text=re.compile("^score$"))  # the axis of the chart that it opens with
     expect(drawn.first).to_be_visible(timeout=SLOW_MS)
+
+    page.goto(lab.mlflow.replace("runs", EVALUATIONS))
+    expect(page.get_by_role("columnheader", name="lengths").first).to_be_visible(timeout=SLOW_MS)
+    headings = page.get_by_role("columnheader").evaluate_all(FROM_LEFT)
+    of_groups = ("", "Metrics", "Parameters", "Tags")
+    columns = [heading for heading in dict.fromkeys(headings) if heading not in of_groups]
+    assert columns[:6] == ["Run Name", "Created", "score", "policy", "readers", "lengths"]
+    page.goto(lab.mlflow.replace("runs", READINGS))
+    expect(page.get_by_role("columnheader", name="score")).to_be_visible(timeout=SLOW_MS)

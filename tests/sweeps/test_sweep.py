@@ -511,3 +511,12 @@ def test_the_status_of_a_starting_sweep_says_so(tmp_path: Path, capsys) -> None:
     assert f"is starting, process {os.getpid()}" in capsys.readouterr().out
     with pytest.raises(SweepError, match="no sweep has run in"):
         show_sweep(tmp_path / "s")
+
+
+def test_runs_of_a_sweep_are_named_in_words(notebook, spec) -> None:
+    book = notebook(parameters="policy: str = ''  # one\nmodel: str = ''  # its folder\nreaders: list = []  # some")
+    after = {"model": "{folder}/train/model", "policy": "after", "readers": ["gated", "overwrite"]}
+    before = {"model": "{folder}/start/model", "readers": ["gated"]}
+    (points,) = plan(spec(SweepStage(name="score", notebook=book, points=(after, before)), parameters={}))
+    names = ["score after, readers gated + overwrite", "score model start, readers gated"]
+    assert [point.run_name for point in points] == names

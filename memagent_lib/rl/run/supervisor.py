@@ -29,7 +29,7 @@ from memagent_lib.rl.run.ray_cluster import cluster_environment
 from memagent_lib.rl.run.stacks import log_stacks
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus, load_rollouts
 from memagent_lib.rl.verl.verl_settings import environment
-from memagent_lib.tracking import Experiment, Run, RunStatus, log_readings
+from memagent_lib.tracking import KIND_TAG, Experiment, Run, RunStatus, log_readings
 
 POLL_S = 0.25
 STOP_GRACE_S = 60.0
@@ -67,7 +67,7 @@ def ledger_entry(config: Recipe, folder: RunFolder) -> Run:
         entry.params(params)
     else:
         entry = ledger.start(config.tracking.run_name or folder.path.name, params)
-    entry.tags({"memagent.kind": "train"})
+    entry.tags({KIND_TAG: "train"})
     write_atomically(note, entry.id)
     for row in folder.rows():
         entry.metrics(row["metrics"], row["step"])
