@@ -196,6 +196,7 @@ class Encoder:
         # Every prompt repeats template words and question; counting them anew would cost more than the rest of a turn.
         self._count = lru_cache(maxsize=256)(tokenizer.count)
         self._limit = lru_cache(maxsize=64)(self._limit_of_words)
+        self._within = lru_cache(maxsize=256)(self._cut_to)  # most chunks leave the memory as it is
 
     def overhead(self, kind: Kind) -> int:
         """Return how many tokens a prompt of this kind has besides its question, memory and chunk.
@@ -307,7 +308,7 @@ class Encoder:
         finish_reason = raw.finish_reason
         # Only a memory becomes part of another prompt; the engine alone limits an answer without thoughts.
         if not prompt.kind.answers or self.budget.thinking_tokens:
-            within = self._within(text, self._text_limit(prompt.kind))
+            within = self._within(self._text_limit(prompt.kind), text)
             if within != text:
                 finish_reason = "length"
             text = within
@@ -321,10 +322,10 @@ class Encoder:
             prompt_ids=request.ids,
         )
 
-    def _within(self, text: str, limit: int) -> str:
+    def _cut_to(self, limit: int, text: str) -> str:
         tokens = self.tokenizer.tokens(text)
         while len(tokens.ids) > limit:  # a cut can leave an end of more tokens than it had inside
-            text = text[: tokens.starts[limit]]
+            text = text[: tokens.start(limit)]
             tokens = self.tokenizer.tokens(text)
         self.tokenizer.remember(text, tokens)
         return text

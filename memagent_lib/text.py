@@ -6,8 +6,7 @@ more memory than a page. This module depends on tokenizers, not on models, promp
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -119,23 +118,21 @@ def _cut(text: str, block: Tokens, at: int, tokenizer: Tokenizer, limit: int) ->
         if cut <= at:  # a character is never split, even one of more tokens than a chunk may have
             cut = next((s for s in starts[last:] if s > at), len(text))
             return cut, tokenizer.count(text[at:cut])
-        tokens = _count_alone(text[at:cut], block, at, first, tokenizer)
+        tokens = _count_alone(text[at:cut], block, at, tokenizer)
         if tokens <= limit:  # can be more than in the block, where its ends have neighbours
             return cut, tokens
         # Shrink by the excess and try again; a few rounds are enough, as only the ends differ.
         size = max(0, min(size, len(starts) - first) - (tokens - limit))
 
 
-def _count_alone(chunk: str, block: Tokens, at: int, first: int, tokenizer: Tokenizer) -> int:
+def _count_alone(chunk: str, block: Tokens, at: int, tokenizer: Tokenizer) -> int:
     """Count a chunk's tokens on its own, and cache those it has in the block for the prompt that will contain it."""
     if len(chunk) < LONG_CHARS:
         return tokenizer.count(chunk)
-    last = bisect_left(block.starts, at + len(chunk))
-    known = Tokens(block.ids[first:last], array("I", [start - at for start in block.starts[first:last]]))
+    known = block.within(at, at + len(chunk))
     stripped = chunk.strip()  # as a template displays it
     margin = len(chunk) - len(chunk.lstrip())
-    inner = slice(bisect_left(known.starts, margin), bisect_left(known.starts, margin + len(stripped)))
-    tokenizer.remember(stripped, Tokens(known.ids[inner], array("I", [s - margin for s in known.starts[inner]])))
+    tokenizer.remember(stripped, known.within(margin, margin + len(stripped)))
     return len(tokenizer.encode_parts([chunk], [known]))
 
 

@@ -19,12 +19,15 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from memagent_lib.byte_level import ByteLevel
 from memagent_lib.errors import MissingFile, MissingPackage
 from memagent_lib.thinking import Thoughts, special_marks
 
 LONG_CHARS = 500
 LONG_TOKENS = 250
 """A text of this length is encoded once. Later only its ends are, as their tokens depend on the text beside them."""
+BYTE_LEVEL_CHARS = 2000
+"""A text of this length is encoded without tracking offsets if they follow from the tokens."""
 MARGIN_TOKENS = 24
 """Each end of 2 * MARGIN_TOKENS is encoded again; its inner half only confirms that the known tokens fit."""
 SAME_TOKENS = 10
@@ -37,10 +40,24 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model"
 
 
 class Tokens(NamedTuple):
-    """Token ids, and the character offset at which each token starts. Tokens of one character share its offset."""
+    """Token ids, and the character offset at which each token starts. Tokens of one character share its offset.
+
+    Offsets count from ``origin``, where the text begins in the longer text that it is a slice of.
+    """
 
     ids: array[int]
     starts: array[int]
+    origin: int = 0
+
+    def start(self, index: int) -> int:
+        """Return the offset of a token in the text itself."""
+        return self.starts[index] - self.origin
+
+    def within(self, begin: int, end: int) -> Tokens:
+        """Return the tokens of the slice ``[begin:end]`` of the text."""
+        first = bisect_left(self.starts, begin + self.origin)
+        last = bisect_left(self.starts, end + self.origin)
+        return Tokens(self.ids[first:last], self.starts[first:last], begin + self.origin)
 
 
 class _Anchor(NamedTuple):
@@ -55,7 +72,7 @@ class _Anchor(NamedTuple):
 
         The neighbours compared are inside the part: those ``before`` this token, or else this token and those after it.
         """
-        start = self.tokens.starts[self.index] + self.shift
+        start = self.tokens.start(self.index) + self.shift
         found = bisect_left(seam.starts, start)
         if found == len(seam.starts) or seam.starts[found] != start or found < before * SAME_TOKENS:
             return None
@@ -189,8 +206,16 @@ class Tokenizer:
 
     def tokens(self, text: str) -> Tokens:
         """Encode ``text`` to token ids, with the character offset at which each token starts."""
+        if len(text) >= BYTE_LEVEL_CHARS and self._byte_level:
+            found = self._byte_level.encode(text)
+            if found:
+                return Tokens(*found)
         encoding = self._plain.encode(text, add_special_tokens=False)
         return Tokens(array("I", encoding.ids), array("I", [start for start, _ in encoding.offsets]))
+
+    @cached_property
+    def _byte_level(self) -> ByteLevel | None:
+        return ByteLevel.of(self._plain)
 
     def known_tokens(self, text: str) -> Tokens:
         """Return a text's tokens for reuse in a longer text.
@@ -231,14 +256,14 @@ class Tokenizer:
             if borders is None:
                 seam += part
                 continue
-            head_text = part[: tokens.starts[borders.head_stop]]
+            head_text = part[: tokens.start(borders.head_stop)]
             # The ends of a long text are encoded with their neighbours: a token may span the border.
             joined = self._encode_seam(seam + head_text, left, _Anchor(tokens, borders.head, len(seam)))
             if joined is None:
                 return self.encode("".join(parts))
             ids += joined
             ids += tokens.ids[borders.head : borders.tail]
-            tail_start = tokens.starts[borders.tail_start]
+            tail_start = tokens.start(borders.tail_start)
             seam = part[tail_start:]
             left = _Anchor(tokens, borders.tail, -tail_start)
         rest = self._encode_seam(seam, left, None)

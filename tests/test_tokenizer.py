@@ -11,9 +11,12 @@ from bisect import bisect_left
 from dataclasses import replace
 
 import pytest
+import tokenizers
+from tokenizers import normalizers, pre_tokenizers, processors
 
 from memagent_lib.agent import Agent
 from memagent_lib.backends import Scripted
+from memagent_lib.byte_level import ByteLevel
 from memagent_lib.prompts import Encoder
 from memagent_lib.tokenizer import LONG_TOKENS, Tokenizer, TokenizerFiles, Tokens
 
@@ -91,6 +94,39 @@ def test_a_chunk_is_encoded_once_on_its_way_into_a_prompt(tokenizer, encoder):
     assert [list(r.ids) for r in backend.requests] == [tokenizer.chat(r.text) for r in backend.requests]
     memories = sum(len(turn.reply.text) for turn in trace.turns)
     assert encoded < 1.35 * (len(document) + memories)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(random.Random(1).choices(PIECES, k=900)),
+        "The owl’s code — “12345” — is 東京\U0001f989, naïve.\r\n" * 60,
+        "<|im_start|>don't\t\u200b\u00a0 " * 200,
+    ],
+)
+def test_computed_offsets_equal_the_tracked_ones(text):
+    oracle = tokenizers.Tokenizer.from_file(f"{POCKET}/tokenizer.json")
+    oracle.encode_special_tokens = True
+    encoding = oracle.encode(text, add_special_tokens=False)
+    starts = array("I", [start for start, _ in encoding.offsets])
+    assert Tokenizer.load(POCKET).tokens(text) == Tokens(array("I", encoding.ids), starts)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"normalizer": normalizers.Prepend(" ")},
+        {"pre_tokenizer": pre_tokenizers.ByteLevel(add_prefix_space=True)},
+        {"pre_tokenizer": pre_tokenizers.Whitespace()},
+        {"post_processor": processors.ByteLevel(trim_offsets=True)},
+    ],
+)
+def test_offsets_are_computed_only_where_tokens_add_up(changed):
+    backend = tokenizers.Tokenizer.from_file(f"{POCKET}/tokenizer.json")
+    assert ByteLevel.of(backend)
+    for part, value in changed.items():
+        setattr(backend, part, value)
+    assert ByteLevel.of(backend) is None
 
 
 # Loading.

@@ -7,8 +7,8 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import islice, pairwise
+from functools import cached_property, lru_cache
+from itertools import chain, islice, pairwise
 
 from memagent_lib.bad_memory.faults import Fault
 from memagent_lib.bad_memory.wording import (
@@ -96,7 +96,7 @@ def _is_echo(reply: str, parts: PromptParts) -> bool:
     longest = len(template) + len(parts.question)
     left = []
     is_echoed = False
-    for written in SENTENCE.split(reply):
+    for written in _sentences(reply):
         if not is_echoed and len(written) > longest:
             return False
         sentence = _normal(written)
@@ -199,7 +199,7 @@ def _brings_nothing(text: str, question: str) -> bool:
 
 
 def _is_unrelated(reply: str, parts: PromptParts) -> bool:
-    known = GROUPED.sub("", f"{parts.memory}\n{parts.question}".casefold())
+    known = _Folded(f"{parts.memory}\n{parts.question}")
     words: dict[str, bool] = {}
     common = 0
     for word in islice(_comparable(reply), _MOST_WORDS):
@@ -208,25 +208,50 @@ def _is_unrelated(reply: str, parts: PromptParts) -> bool:
             common += words[word]
         if common >= RELATED_SHARE * _MOST_WORDS:  # enough for any number of words
             return False
-    if len(words) < FEWEST_WORDS or common >= RELATED_SHARE * len(words):
+    least = RELATED_SHARE * len(words)
+    if len(words) < FEWEST_WORDS or common >= least:
         return False
     if parts.chunk and _script(parts.chunk) != _script(reply):  # a memory in another language than the document
         return False
-    chunk = GROUPED.sub("", parts.chunk.casefold())
-    common += sum(word in chunk for word, is_known in words.items() if not is_known)
-    return common < RELATED_SHARE * len(words)
+    chunk = _Folded(parts.chunk)
+    # Numbers last, because only they need the chunk without its separators of thousands.
+    for word in sorted((word for word, is_known in words.items() if not is_known), key=_has_digit):
+        common += word in chunk
+        if common >= least:
+            return False
+    return True
+
+
+class _Folded:
+    """A text in lower case, in which a number is found whether or not its digits are in groups of thousands."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text.casefold()
+
+    def __contains__(self, word: str) -> bool:
+        return word in (self._ungrouped if _has_digit(word) else self._text)
+
+    @cached_property
+    def _ungrouped(self) -> str:
+        return GROUPED.sub("", self._text)
 
 
 def _comparable(text: str) -> Iterator[str]:
     """Yield a text's content words without their endings; a script without spaces gives its pairs of characters."""
-    for match in WORD.finditer(GROUPED.sub("", text.casefold())):
+    # Sentence by sentence, as a caller mostly needs only the first words; no grouped number spans two sentences.
+    folded = (GROUPED.sub("", sentence.casefold()) for sentence in _sentences(text))
+    for match in chain.from_iterable(map(WORD.finditer, folded)):
         word = match.group()
         if IS_CJK.match(word):
             yield from map("".join, pairwise(word))
-        elif any(map(str.isdigit, word)):
+        elif _has_digit(word):
             yield word
         elif len(word) >= 3 and word not in STOP:
             yield word[: max(4, len(word) - 3)]
+
+
+def _has_digit(word: str) -> bool:
+    return any(map(str.isdigit, word))
 
 
 def _repeats(text: str, parts: PromptParts) -> bool:
@@ -246,6 +271,15 @@ def _names(reply: str, question: str) -> Iterator[str]:
             is_name = word[0].isupper() and number > 0 and word.casefold() not in EMPTY_WORDS and len(word) > 1
             if (is_name or word[0].isdigit()) and word not in question:
                 yield word
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """Yield what ``SENTENCE.split`` returns, without searching further than the caller needs."""
+    start = 0
+    for end in SENTENCE.finditer(text):
+        yield text[start : end.start()]
+        start = end.end()
+    yield text[start:]
 
 
 def _content(text: str, empty: frozenset[str]) -> list[str]:
