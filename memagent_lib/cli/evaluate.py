@@ -151,9 +151,18 @@ def run(a: argparse.Namespace) -> int:
 
 def _print_tables(results: Sequence[Result], rows: pd.DataFrame, policy: str, ended: Sequence[str]) -> None:
     """Print the scores, and to standard error what a reader of them has to know."""
-    from memagent_lib.evaluation import bad_memory_notes, benchmark_table, failure_reasons, mixtures, overview
+    from memagent_lib.evaluation import (
+        bad_memory_notes,
+        benchmark_table,
+        cost_overview,
+        failure_reasons,
+        mixtures,
+        overview,
+    )
 
     print(overview(rows).to_string(index=False))
+    if rows["turns"].notna().any():
+        print(f"\nwhat a question cost:\n{cost_overview(rows).to_string(index=False)}")
     table = benchmark_table(results, policy)
     if len(table):
         print(f"\nby the benchmarks' own metrics, in per cent:\n{table.to_string(index=False)}")

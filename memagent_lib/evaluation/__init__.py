@@ -6,6 +6,7 @@ This package depends on agents, examples and diagnoses, not on MLflow, notebooks
 # Used as a namespace: its functions have common names such as ``failures``.
 from memagent_lib.evaluation import case_study
 from memagent_lib.evaluation.benchmarks import PUBLISHED, benchmark_rows, benchmark_table
+from memagent_lib.evaluation.costs import COSTS, amount, cost_overview, costs, score_and_cost, with_costs
 from memagent_lib.evaluation.evaluator import aevaluate, evaluate
 from memagent_lib.evaluation.lines import (
     BASELINES,
@@ -50,6 +51,7 @@ __all__ = [
     "ALL_TASKS",
     "BASELINES",
     "COLUMNS",
+    "COSTS",
     "FINGERPRINTS",
     "LINE",
     "PUBLISHED",
@@ -65,12 +67,15 @@ __all__ = [
     "Verdict",
     "aevaluate",
     "against",
+    "amount",
     "bad_memory_notes",
     "benchmark_rows",
     "benchmark_table",
     "case_study",
     "code_of_replies",
     "code_of_results",
+    "cost_overview",
+    "costs",
     "evaluate",
     "evaluate_plan",
     "failure_reasons",
@@ -91,6 +96,7 @@ __all__ = [
     "rows_of",
     "save_rows",
     "save_wrong",
+    "score_and_cost",
     "summarise",
     "table",
     "to_frame",
@@ -98,5 +104,6 @@ __all__ = [
     "variant_name",
     "verdict_in",
     "wilson",
+    "with_costs",
     "write_results",
 ]  # fmt: skip

@@ -134,9 +134,7 @@ def overview(results: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    # Rows of another origin may lack files or lengths in chunks; only characters are always known.
-    grouping = next((name for name in ("file", "chunks") if results[name].notna().all()), "document_chars")
-    by = ["task", "reader", grouping]
+    by = ["task", "reader", grouping_of(results)]
     summary = summarise(results, by)
     summary["score"] = [_rate_cell(row) for row in summary.to_dict("records")]
     summary["n"] = summary["scored"] + summary["failed"]
@@ -145,6 +143,12 @@ def overview(results: pd.DataFrame) -> pd.DataFrame:
     rules = results.groupby(by, dropna=False)["rule"].agg(lambda names: ", ".join(sorted(set(names.dropna()))))
     summary = summary.merge(rules.rename("judge").reset_index(), on=by)
     return summary[[*by, "judge", "n", "failed", "score", "capture", "retention"]]
+
+
+def grouping_of(results: pd.DataFrame) -> str:
+    """Return the column by which an overview tells documents apart: their file, or their length."""
+    # Rows of another origin may lack files or lengths in chunks; only characters are always known.
+    return next((name for name in ("file", "chunks") if results[name].notna().all()), "document_chars")
 
 
 def _rate_cell(row: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -25,6 +26,8 @@ from memagent_lib.evaluation import (
     PUBLISHED,
     Rate,
     against,
+    amount,
+    costs,
     failure_reasons,
     gather_rows,
     in_order,
@@ -38,7 +41,7 @@ from memagent_lib.inspector.readings import Readings
 from memagent_lib.inspector.static_pages import to_html
 from memagent_lib.pages import Page, render
 from memagent_lib.paths import absolute
-from memagent_lib.plots import accuracy_by_task, svg_markup
+from memagent_lib.plots import accuracy_by_task, score_against_cost, svg_markup
 from memagent_lib.sweeps import gather_sweep, is_sweep, unfinished_points
 from memagent_lib.tracking import Experiment, load_readings, load_runs
 
@@ -54,7 +57,15 @@ MOST_COLUMNS = 6
 """Lines side by side in one table; more would not fit a page of A4."""
 SMALL_N = 10
 """Below this number of documents, a cell has counts instead of a percentage with an interval."""
-_COSTS = ["turns", "tokens", "seconds", "GFLOPs"]
+_COSTS = {
+    "capture": "capture",
+    "retention": "retention",
+    "turns": "turns",
+    "tokens": "tokens",
+    "seconds": "seconds, median",
+    "seconds_95": "seconds, 95 %",
+    "gflops": "GFLOPs",
+}
 _FOLDERS = "a sweep's folder, or fill one: memagent evaluate DATA --out FOLDER, or the notebook 03_evaluate"
 
 
@@ -133,7 +144,7 @@ class EvaluationReport:
             "inspector/report.html",
             title=self.title,
             warnings=self.warnings,
-            figure=_svg(accuracy_by_task(self.rows)) if _in_chunks(self.rows) else "",
+            figures=_figures(self.rows),
             tasks=self._sections(first),
             runs=self._runs(),
             published=_published(),
@@ -252,27 +263,32 @@ def _cell(rates: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _costs(rows: pd.DataFrame, cells: pd.DataFrame, lengths: Sequence[Any], names: Mapping[Any, str]) -> dict[str, Any]:
-    """Return capture, retention and means of what a document cost, a row per length and line."""
-    costs = rows.assign(
-        tokens=rows["prompt_tokens"] + rows["reply_tokens"],
-        GFLOPs=rows.reindex(columns=["flops"]).astype(float) / 1e9,
-    )
-    means = costs.groupby(["line", "length"])[_COSTS].mean().join(cells[["capture", "retention"]])
-    known = [name for name in ("capture", "retention", *_COSTS) if means[name].notna().any()]
-    table = []
+    """Return capture, retention and what a question cost, a row per length and line."""
+    table = costs(rows, ["line", "length"]).set_index(["line", "length"]).join(cells[["capture", "retention"]])
+    known = [name for name in _COSTS if name in table and table[name].notna().any()]
+    listed = []
     for length in lengths:
         for line in rows["line"].unique():
-            if (line, length) in means.index:
-                numbers = means.loc[(line, length)]
-                row = ["" if pd.isna(numbers[name]) else _amount(name, numbers[name]) for name in known]
-                table.append([names[length], line, *row])
-    return {"names": known, "rows": table}
+            if (line, length) in table.index:
+                numbers = table.loc[(line, length)]
+                row = ["" if pd.isna(numbers[name]) else _number(name, numbers[name]) for name in known]
+                listed.append([names[length], line, *row])
+    return {"names": [_COSTS[name] for name in known], "rows": listed}
 
 
-def _amount(name: str, value: float) -> str:
-    if name in ("capture", "retention"):
-        return f"{100 * value:.0f} %"
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+def _number(name: str, value: float) -> str:
+    return f"{100 * value:.0f} %" if name in ("capture", "retention") else amount(value)
+
+
+def _figures(rows: pd.DataFrame) -> list[Markup]:
+    """Return accuracy by length and score against cost, each if the rows have what it displays."""
+    figures = []
+    if _in_chunks(rows):
+        figures.append(_svg(accuracy_by_task(rows)))
+    if rows["line"].nunique() > 1:
+        with suppress(ValueError):  # no document was read by all lines
+            figures.append(_svg(score_against_cost(rows)))
+    return figures
 
 
 def _differences(rows: pd.DataFrame, names: Mapping[Any, str]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from memagent_lib.plots.evaluation_plots import (
     paired_differences,
     phrase_lives,
     reward_curve,
+    score_against_cost,
 )
 from memagent_lib.plots.figure_style import (
     COLOURS,
@@ -43,6 +44,7 @@ __all__ = [
     "reward_curve",
     "running_mean",
     "save_figure",
+    "score_against_cost",
     "svg_in_page_colours",
     "svg_markup",
 ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from memagent_lib.evaluation import LINE, Rate, keyed, line_name, lines_of, summarise, wilson
+from memagent_lib.evaluation import COSTS, LINE, Rate, keyed, line_name, lines_of, score_and_cost, summarise, wilson
 from memagent_lib.plots.figure_style import (
     BASELINE_WORDS,
     COLOURS,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 REWARD = "critic/score/mean"
 MOST_COLUMNS = 3
 _CAPTURE_DASHES = (0, (4, 2))
+_MARKERS = {"full": "s", "truncated": "^", "retrieved": "D", "blind": "v"}
 
 
 def accuracy_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
@@ -311,6 +312,36 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     label_ends(ax, ends, style_handles(rows["reader"]))
     caption = f"{sample_sizes('per point', counts)}; mean and middle 80 %; dotted: linear in length"
     return finish(ax, "Cost against document length", caption)
+
+
+def score_against_cost(results: pd.DataFrame, cost: str = "tokens", ax: Axes | None = None) -> Axes:
+    """Draw each line's accuracy against what a question cost it, on the documents that every line has scored.
+
+    ``cost`` is one of :data:`memagent_lib.evaluation.COSTS`. The grey steps are the Pareto line: no line above or to
+    the left of it. Readers without a memory are hollow. Raises ``ValueError`` as
+    :func:`memagent_lib.evaluation.score_and_cost` does.
+    """
+    points = score_and_cost(results, cost)
+    ax = axes_or_new(ax, 6.8, 4.4)
+    owners = owners_of(keyed(results))
+    colours = colours_of(owners.values())
+    handles = []
+    for point in points.to_dict("records"):
+        colour = colours[owners[point["line"]]]
+        look = {"color": colour, "marker": _MARKERS.get(point["reader"], "o"), "markersize": 8, "linestyle": "none"}
+        if point["reader"] in BASELINE_WORDS:
+            look["markerfacecolor"] = "none"
+        ax.vlines(point[cost], point["low"], point["high"], color=colour, alpha=0.35, linewidth=2)
+        handles += ax.plot(point[cost], point["accuracy"], label=point["line"], **look)
+    best = points[points["pareto"]].sort_values(cost)
+    ax.plot(best[cost], best["accuracy"], drawstyle="steps-post", color=GREY, linewidth=1.2, zorder=1)
+    ax.set_xscale("log")
+    ax.set_xlabel(COSTS[cost])
+    share_axis(ax, "accuracy")
+    label_ends(ax, (), handles)
+    n = int(points["n"].iloc[0])
+    caption = f"{n:,} documents that all have read; 95 % Wilson intervals; grey: Pareto line"
+    return finish(ax, "Accuracy against cost", caption)
 
 
 def accuracy_by_depth(results: pd.DataFrame, bins: int = 5, ax: Axes | None = None) -> Axes:

@@ -93,7 +93,8 @@ def test_every_number_has_its_interval_and_a_link_to_a_reading(evaluated, worksp
         assert (catalog[key]["policy"], catalog[key]["right"]) == (policy, not value.startswith("0"))
         assert catalog[key]["turns_here"] == catalog[key]["turns"]
     assert page.count("<td>2.5</td>") == len(cells), "GFLOPs of every cell"
-    assert page.count("<td>keeps</td><td>2 chunks</td><td><b>+100.0</b></td>") == 1 and page.count("<svg") == 1
+    assert page.count("<td>keeps</td><td>2 chunks</td><td><b>+100.0</b></td>") == 1 and page.count("<svg") == 2
+    assert "<th>seconds, median</th><th>seconds, 95 %</th><th>GFLOPs</th>" in page
     assert "minus forgets, same documents" in page
 
 

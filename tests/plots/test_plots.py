@@ -212,6 +212,27 @@ def test_cost_is_all_tokens_beside_a_line_linear_in_length(results: pd.DataFrame
     assert ax.get_yscale() == "log"
 
 
+def test_score_against_cost_has_its_pareto_line_in_grey(results: pd.DataFrame) -> None:
+    ax = plots.score_against_cost(results)
+    drawn = {line.get_label(): (line.get_xdata()[0], line.get_ydata()[0]) for line in ax.lines}
+    tokens = (8 * 37 + 4 * 577) / 12
+    assert {name: drawn[name] for name in ("before", "after", "after, blind")} == {
+        "before": (tokens, 7 / 12), "after": (tokens, 11 / 12), "after, blind": (10, 1 / 12),
+    }  # fmt: skip
+    (pareto,) = [line for line in ax.lines if line.get_drawstyle() == "steps-post"]
+    assert list(pareto.get_xdata()) == [10, tokens] and list(pareto.get_ydata()) == [1 / 12, 11 / 12]
+    assert ax.get_xlabel() == "prompt and reply tokens, mean"
+    with pytest.raises(ValueError, match=r"no cost 'dollars'; choose from tokens, turns, seconds, seconds_95, gflops"):
+        plots.score_against_cost(results, "dollars")
+    with pytest.raises(ValueError, match=r"the rows have no gflops .*; evaluate with a model whose shape is known"):
+        plots.score_against_cost(results, "gflops")
+    only = results[(results["policy"] == "before") | (results["chunks"] == 4)]
+    assert "8 documents that all have read" in plots.score_against_cost(only).texts[-1].get_text()
+    apart = results[(results["policy"] == "before") == (results["chunks"] == 4)]
+    with pytest.raises(ValueError, match="no document was scored by every line"):
+        plots.score_against_cost(apart)
+
+
 def test_the_heat_map_counts_each_cell_of_one_policy(results: pd.DataFrame) -> None:
     one = results[(results["policy"] == "before") & (results["reader"] == "overwrite")]
     ax = plots.accuracy_by_depth(one, bins=2)
@@ -317,6 +338,7 @@ def figures_of(results: pd.DataFrame, tokenizer, tmp_path) -> dict[str, partial]
         "accuracy_by_length": partial(plots.accuracy_by_length, results),
         "capture_and_retention": partial(plots.capture_and_retention, results),
         "cost_by_length": partial(plots.cost_by_length, results),
+        "score_against_cost": partial(plots.score_against_cost, results),
         "document_lengths": partial(plots.document_lengths, data["examples"]),
         "evidence_depths": partial(plots.evidence_depths, data["depths"]),
         "gold_positions": partial(plots.gold_positions, data["gold"]),

@@ -1,0 +1,45 @@
+"""What a question cost: means, medians and percentiles by hand, and failed readings left out."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from memagent_lib.evaluation import amount, cost_overview, costs, score_and_cost
+
+
+@pytest.fixture
+def rows() -> pd.DataFrame:
+    """Three readings of one line and a failed one, and two readings of another line with the same score for more."""
+    common = {"policy": "small", "reader": "overwrite", "task": "needle", "chunks": 4, "file": "a", "turns": 5.0}
+    cheap = [
+        common | {"example": str(i), "document": f"d{i}", "score": 1.0, "seconds": seconds, "prompt_tokens": 90.0}
+        | {"reply_tokens": 10.0 * i, "flops": 2e9 * i}
+        for i, seconds in enumerate((1.0, 2.0, 9.0))
+    ]  # fmt: skip
+    failed = common | {"example": "3", "document": "d3", "seconds": 99.0, "turns": None}
+    dear = [row | {"policy": "large", "prompt_tokens": 900.0} for row in cheap[:2]]
+    return pd.DataFrame([*cheap, failed, *dear])
+
+
+def test_costs_are_of_readings_that_ended(rows) -> None:
+    table = costs(rows).set_index("line")
+    assert list(table.columns) == ["chunks", "n", "tokens", "turns", "seconds", "seconds_95", "gflops"]
+    assert table.loc["small"].to_list() == pytest.approx([4, 3, 100, 5, 2.0, 8.3, 2.0])
+    assert table.loc["large"].to_list() == pytest.approx([4, 2, 905, 5, 1.5, 1.95, 1.0])
+    assert "gflops" not in costs(rows.drop(columns="flops"))
+
+
+def test_a_terminal_gets_costs_in_words(rows) -> None:
+    (row,) = cost_overview(rows[rows["policy"] == "small"]).to_dict("records")
+    assert row == {"task": "needle", "reader": "overwrite", "file": "a", "n": 3, "tokens": "100", "turns": "5",
+                   "seconds (median)": "2", "(95 %)": "8.3", "GFLOPs": "2"}  # fmt: skip
+    assert [amount(value) for value in (0.0123, 9.96, 10.4, 12345.0)] == ["0.012", "10", "10", "12,345"]
+
+
+def test_a_line_that_costs_more_for_the_same_is_not_pareto(rows) -> None:
+    table = score_and_cost(rows)
+    assert table["line"].tolist() == ["small", "large"] and table["n"].tolist() == [2, 2]
+    assert table["tokens"].tolist() == [95.0, 905.0] and table["pareto"].tolist() == [True, False]
+    equal = rows.assign(prompt_tokens=90.0)
+    assert score_and_cost(equal)["pareto"].tolist() == [True, True]
