@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from memagent_lib.rl.verl.prefix_trees import forest, micro_batches, prefix_trees  # noqa: E402
+from memagent_lib.rl.verl.tree_attention import NAME, blocks  # noqa: E402
 
 
 def rows_like_rollouts(seed: int) -> list[list[int]]:
@@ -29,9 +30,33 @@ def test_every_row_can_be_read_off_its_tree(seed):
     for row, (tree, path) in zip(rows, packed.nodes, strict=True):
         assert packed.ids[tree, path].tolist() == row
         assert packed.positions[tree, path].tolist() == list(range(len(row)))
-        for depth, node in enumerate(path):
-            assert packed.sees[tree, node].nonzero().flatten().tolist() == sorted(path[: depth + 1])
     assert sum(len(t.ids) for t in trees) < sum(map(len, rows))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_node_attends_to_its_ancestors_only(seed):
+    packed = forest(prefix_trees(rows_like_rollouts(seed)))
+    width = packed.ids.shape[1]
+    ancestors = {
+        tree * width + node: [tree * width + n for n in path[: depth + 1]]
+        for tree, path in packed.nodes
+        for depth, node in enumerate(path)
+    }
+    seen = {}
+    for block in blocks(packed):
+        flat = block.queries.flatten()
+        mask = block.mask.flatten(0, 2)
+        for at in block.real.tolist():
+            keys = block.keys[at // block.queries.shape[1]]
+            seen[int(flat[at])] = keys[mask[at] == 0].tolist()
+    assert seen == ancestors
+
+
+def test_blocks_have_few_more_pairs_than_their_rows():
+    shared = list(range(1, 101))
+    packed = forest(prefix_trees([shared + [200 + i] * (30 - i) for i in range(8)] + [[500] * 3]))
+    pairs = sum(block.queries.numel() * block.keys.shape[1] for block in blocks(packed))
+    assert pairs <= 1.3 * sum(new * len(path) for _, path, new in packed.ends) < 0.6 * packed.ids.shape[1] ** 2
 
 
 @pytest.mark.parametrize("limit", [1, 12, 20])
@@ -77,13 +102,22 @@ def test_trees_have_the_logits_and_gradients_of_single_rows():
     wanted = [p.grad.clone() for p in model.parameters()]
     model.zero_grad()
     packed = forest(prefix_trees(rows))
-    logits = model(input_ids=packed.ids, position_ids=packed.positions, attention_mask=packed.sees[:, None]).logits
+    model.set_attn_implementation(NAME)
+    inputs = {"input_ids": packed.ids, "position_ids": packed.positions, "tree_blocks": blocks(packed)}
+    logits = model(**inputs, use_cache=False).logits
     together = [logits[tree, path] for tree, path in packed.nodes]
     sum((w * t).sum() for w, t in zip(weights, together, strict=True)).backward()
     for one, other in zip(alone, together, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
     for p, want in zip(model.parameters(), wanted, strict=True):
         torch.testing.assert_close(p.grad, want, atol=1e-4, rtol=1e-3)
+
+
+def test_a_model_called_without_blocks_is_an_error():
+    model = small_model()
+    model.set_attn_implementation(NAME)
+    with pytest.raises(ValueError, match="Qwen2Attention was called without tree_blocks"):
+        model(input_ids=torch.tensor([[1, 2]]), use_cache=False)
 
 
 def test_trees_need_layers_that_attend_to_everything():

@@ -22,34 +22,23 @@ class Tree:
     """A tree of tokens. ``paths[i]`` lists the nodes of row ``rows[i]`` from its first token to its last.
 
     Nodes are numbered in the order of addition: node ``k`` has the token ``ids[k]`` and is token ``depths[k]`` of its
-    rows, counted from 0.
+    rows, counted from 0. ``new[i]`` is how many nodes at the end of ``paths[i]`` no earlier path has.
     """
 
     rows: list[int] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
     depths: list[int] = field(default_factory=list)
     paths: list[list[int]] = field(default_factory=list)
+    new: list[int] = field(default_factory=list)
 
     def add(self, row: int, tokens: Sequence[int], shared: int) -> None:
         """Add a row whose first ``shared`` tokens equal those of the row added before it."""
-        new = range(len(self.ids), len(self.ids) + len(tokens) - shared)
+        added = range(len(self.ids), len(self.ids) + len(tokens) - shared)
         self.rows.append(row)
-        self.paths.append([*(self.paths[-1][:shared] if shared else ()), *new])
+        self.paths.append([*(self.paths[-1][:shared] if shared else ()), *added])
+        self.new.append(len(added))
         self.ids += tokens[shared:]
         self.depths += range(shared, len(tokens))
-
-    def sees(self) -> torch.Tensor:
-        """Return the attention mask, (nodes, nodes): True where the row's node attends to the column's node."""
-        seen = torch.zeros(len(self.ids), len(self.ids), dtype=torch.bool)
-        done = 0
-        for path in self.paths:
-            shared = sum(node < done for node in path)
-            end = path[-1] + 1
-            if end > done:  # a row that is another's beginning, or the same again, adds no node
-                seen[done:end, path[:shared]] = True
-                seen[done:end, done:end] = torch.ones(end - done, end - done, dtype=torch.bool).tril()
-                done = end
-        return seen
 
 
 def attends_to_everything(config: Any) -> bool:
@@ -108,31 +97,31 @@ def micro_batches(trees: Sequence[Tree], limit: int, at_least: int = 1) -> list[
 class Forest:
     """Several trees as one padded batch of the model's inputs.
 
-    ``ids`` and ``positions`` have the shape (trees, nodes of the largest tree); ``sees``, the attention mask, has one
-    more dimension for the nodes attended to.
+    ``ids`` and ``positions`` have the shape (trees, nodes of the largest tree).
     """
 
     ids: torch.Tensor
     positions: torch.Tensor
-    sees: torch.Tensor
     nodes: list[tuple[int, list[int]]]
     """For each row, in the rows' order: the number of its tree, and its path of nodes."""
+    ends: list[tuple[int, list[int], int]]
+    """For each row that adds nodes: the number of its tree, its path, and how many nodes at its end are new."""
 
 
 def forest(trees: Sequence[Tree]) -> Forest:
-    """Pack trees into one batch. Padding attends to itself, so that no row of the attention mask is empty."""
+    """Pack trees into one batch. The padding is token 0 at position 0 and belongs to no row."""
     shape = len(trees), max(len(tree.ids) for tree in trees)
     ids = torch.zeros(shape, dtype=torch.long)
     positions = torch.zeros(shape, dtype=torch.long)
-    sees = torch.eye(shape[1], dtype=torch.bool).repeat(shape[0], 1, 1)
     nodes: dict[int, tuple[int, list[int]]] = {}
+    ends = []
     for number, tree in enumerate(trees):
         size = len(tree.ids)
         ids[number, :size] = torch.tensor(tree.ids)
         positions[number, :size] = torch.tensor(tree.depths)
-        sees[number, :size, :size] = tree.sees()
         nodes.update((row, (number, path)) for row, path in zip(tree.rows, tree.paths, strict=True))
-    return Forest(ids, positions, sees, [nodes[row] for row in sorted(nodes)])
+        ends += [(number, path, new) for path, new in zip(tree.paths, tree.new, strict=True) if new]
+    return Forest(ids, positions, [nodes[row] for row in sorted(nodes)], ends)
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:

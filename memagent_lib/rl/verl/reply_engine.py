@@ -5,7 +5,7 @@ their log-probabilities take 25 GB, more than a 7B model's weights. Nine tenths 
 are not in the loss; here the output head sees only the positions that predict reply tokens.
 
 Packed rows (``use_remove_padding``) are laid end to end, as in verl, for flash-attention. Rows that are not packed are
-laid out as trees (:mod:`memagent_lib.rl.verl.prefix_trees`) for PyTorch's attention. In both layouts, losses and
+laid out as trees (:mod:`memagent_lib.rl.verl.prefix_trees`), which have an attention of their own. In both layouts, losses and
 gradients equal verl's up to rounding; ``tests/rl/test_objective.py`` checks it. If neither can be used (sliding
 windows, fused kernels, Ulysses, padding), verl computes all logits by itself, and the log gives the reason.
 
@@ -31,6 +31,8 @@ from verl.workers.engine.utils import postprocess_batch_func
 
 import memagent_lib.rl.loss  # noqa: F401  # registers the loss: external_lib names one module
 from memagent_lib.rl.verl.prefix_trees import attends_to_everything, forest, micro_batches, prefix_trees
+from memagent_lib.rl.verl.tree_attention import NAME as TREES
+from memagent_lib.rl.verl.tree_attention import blocks
 
 
 @EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cuda", vendor="nvidia")
@@ -47,6 +49,8 @@ class ReplyEngine(FSDPEngineWithLMHead):
         self.in_trees = self.replies_only and not self.use_remove_padding
         if why:
             print(f"{type(module).__name__}: logits of every token are computed, because {why}")
+        if self.in_trees:
+            module.set_attn_implementation(TREES)
         return module
 
     def _in_the_way(self, module: torch.nn.Module) -> dict[str, bool]:
@@ -59,7 +63,7 @@ class ReplyEngine(FSDPEngineWithLMHead):
             "its rows are cut over ranks": self.use_ulysses_sp,
             "its micro-batches are padded to one length": self.pad_to_length,
             "it has layers that do not attend to everything": trees and not attends_to_everything(config),
-            "its attention takes no tree's mask": trees and config._attn_implementation != "sdpa",
+            "its attention is not PyTorch's": trees and config._attn_implementation != "sdpa",
         }
 
     def forward_backward_batch(
@@ -119,7 +123,7 @@ class ReplyEngine(FSDPEngineWithLMHead):
 
 
 def tree_inputs(micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the model's inputs, and where in its logits each reply token is predicted.
+    """Return the inputs of a model with tree attention, and where in its logits each reply token is predicted.
 
     The second dict has ``trees`` and ``nodes``: indices into the logits, with an entry per reply token in row order.
     """
@@ -135,7 +139,7 @@ def tree_inputs(micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]
     inputs = {
         "input_ids": packed.ids.to(device),
         "position_ids": packed.positions.to(device),
-        "attention_mask": packed.sees[:, None].to(device),
+        "tree_blocks": [block.to(device) for block in blocks(packed)],
         "logits_to_keep": with_logits,
     }
     return inputs, {"trees": trees, "nodes": nodes}
