@@ -4,9 +4,18 @@ verl loads these modules by name. This ``__init__`` exports the functions that t
 neither torch nor verl.
 """
 
-from memagent_lib.rl.cpu.cpu_memory import CHECKPOINTING, MICRO_BATCH, SAVED_WIDTHS, CpuFit, machine_bytes, memory_of
+from memagent_lib.rl.cpu.cpu_memory import (
+    CHECKPOINTING,
+    HALF_TYPES,
+    MICRO_BATCH,
+    SAVED_WIDTHS,
+    CpuFit,
+    machine_bytes,
+    memory_of,
+)
 from memagent_lib.rl.cpu.cpu_settings import (
     answer_for_vllm,
+    computes_in_half,
     cpu_environment,
     cpu_settings,
     require_memory,
@@ -16,10 +25,12 @@ from memagent_lib.rl.cpu.cpu_settings import (
 
 __all__ = [
     "CHECKPOINTING",
+    "HALF_TYPES",
     "MICRO_BATCH",
     "SAVED_WIDTHS",
     "CpuFit",
     "answer_for_vllm",
+    "computes_in_half",
     "cpu_environment",
     "cpu_settings",
     "machine_bytes",

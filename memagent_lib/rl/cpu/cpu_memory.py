@@ -1,6 +1,7 @@
 """The memory of a training run on a CPU, in bytes by use, and the settings with which a run fits its machine.
 
-Weights, gradients and moments are in fp32. The largest other use is what the update's forward pass leaves for the
+Weights, gradients and moments are in fp32; a larger model computes in bf16 where the processor does so in hardware, and
+is sampled from in bf16. The largest other use is what the update's forward pass leaves for the
 backward pass; it grows with the tokens of a micro-batch, so that number is lowered first.
 """
 
@@ -17,12 +18,16 @@ from memagent_lib.errors import UserError
 MICRO_BATCH = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
 SERVERS = "actor_rollout_ref.rollout.agent.num_workers"
 CHECKPOINTING = "actor_rollout_ref.model.enable_gradient_checkpointing"
+PRECISION = "actor_rollout_ref.actor.fsdp_config.mixed_precision"
 FLOAT = 4
+HALF = 2
+HALF_TYPES = ("bf16", "bfloat16")
 MICRO_BATCHES = (8192, 4096, 2048, 1024)  # from 1,024 tokens down, an update becomes slow rather than smaller
 SAVED_WIDTHS = {"hidden": 6, "attention": 7, "kv_width": 4, "ffn": 4}
 """How many vectors of each width a Llama or Qwen layer leaves per token for its backward pass: inputs and outputs of
 norms; queries, keys and values before, inside and after the rotation; the attention's output; the gated MLP."""
-MEASURED = 1.15  # of that sum, with SmolLM2-135M at 512 and 1,024 tokens
+MEASURED = 0.8  # of that sum: 0.78 with SmolLM2-135M in fp32 at 512 and 1,024 tokens
+MEASURED_HALF = 0.6  # of the sum in fp32, when the model computes in bf16: 0.49 and 0.56
 LOGITS_COPIES = 4  # logits, divided by the temperature, their log_softmax, and a gradient
 KV_CACHE_BYTES = 1 << 30  # VLLM_CPU_KVCACHE_SPACE
 SERVER_BYTES = 1.4e9  # an engine without weights and cache: vLLM, torch and Ray in one process
@@ -38,11 +43,15 @@ class MemoryShort(UserError, RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuFit:
-    """How a run trains on this machine: the tokens of a micro-batch, the rollout servers, activation checkpointing."""
+    """How a run trains on this machine: the tokens of a micro-batch, the rollout servers, activation checkpointing.
+
+    ``half`` tells whether the model computes in bf16, in the update and in rollouts.
+    """
 
     micro_batch_tokens: int
     servers: int
     checkpointing: bool = False
+    half: bool = False
 
 
 def memory_of(shape: ModelShape, fit: CpuFit, workers: int = 1) -> dict[str, float]:
@@ -51,21 +60,23 @@ def memory_of(shape: ModelShape, fit: CpuFit, workers: int = 1) -> dict[str, flo
     It is the worst case, in which a micro-batch is full and every token of it is part of a reply.
     """
     tokens = fit.micro_batch_tokens
-    layer = MEASURED * FLOAT * sum(n * getattr(shape, name) for name, n in SAVED_WIDTHS.items())
+    share = MEASURED_HALF if fit.half else MEASURED
+    layer = share * FLOAT * sum(n * getattr(shape, name) for name, n in SAVED_WIDTHS.items())
     if fit.checkpointing:  # each layer's input is saved, and one layer at a time is computed again
         activations = tokens * (FLOAT * shape.hidden * shape.layers + layer)
     else:
         activations = tokens * layer * shape.layers
+    copies = HALF * shape.parameters if fit.half else 0.0
     update = {
-        "weights": FLOAT * shape.parameters,
+        "weights": FLOAT * shape.parameters + copies,
         "gradients": FLOAT * shape.parameters,
         "optimizer": 2 * FLOAT * shape.parameters,
         "activations": activations,
-        "attention mask": tokens**2 * (FLOAT + 1),  # in floats, and as the booleans that it is made from
+        "attention mask": tokens**2 * FLOAT,  # if one row fills the micro-batch; less in the blocks of a tree
         "logits": LOGITS_COPIES * FLOAT * tokens * shape.vocabulary,
         "training process": WORKER_BYTES,
     }
-    server = FLOAT * shape.parameters + KV_CACHE_BYTES + SERVER_BYTES
+    server = (HALF if fit.half else FLOAT) * shape.parameters + KV_CACHE_BYTES + SERVER_BYTES
     return {name: workers * size for name, size in update.items()} | {
         f"{fit.servers} rollout server{'s' * (fit.servers > 1)}": fit.servers * server,
         "Ray and trainer": BESIDE_BYTES,
@@ -77,7 +88,9 @@ def fits(shape: ModelShape, fit: CpuFit, workers: int, available: float) -> bool
     return sum(memory_of(shape, fit, workers).values()) <= SAFETY * available
 
 
-def choose_fit(shape: ModelShape, window: int, servers: int, workers: int, machine_bytes: float) -> CpuFit:
+def choose_fit(
+    shape: ModelShape, window: int, servers: int, workers: int, machine_bytes: float, half: bool = False
+) -> CpuFit:
     """Return the fastest settings that fit a machine of ``machine_bytes``, or the smallest if none do.
 
     If the memory is short, micro-batches become smaller first; next there are fewer servers; activation checkpointing,
@@ -85,16 +98,16 @@ def choose_fit(shape: ModelShape, window: int, servers: int, workers: int, machi
     The machine's whole memory decides, not what is free at the moment, so that a run rounds its sums in the same way
     each time.
     """
-    options = list(_options(window, servers, workers))
+    options = list(_options(window, servers, workers, half))
     return next((option for option in options if fits(shape, option, workers, machine_bytes)), options[-1])
 
 
-def _options(window: int, servers: int, workers: int) -> Iterator[CpuFit]:
+def _options(window: int, servers: int, workers: int, half: bool) -> Iterator[CpuFit]:
     sizes = list(dict.fromkeys(max(size, window) for size in MICRO_BATCHES))
     for checkpointing in (False, True):
         for count in dict.fromkeys((servers, workers)):
             for size in sizes:
-                yield CpuFit(micro_batch_tokens=size, servers=count, checkpointing=checkpointing)
+                yield CpuFit(micro_batch_tokens=size, servers=count, checkpointing=checkpointing, half=half)
 
 
 def machine_bytes() -> float:
@@ -117,7 +130,13 @@ def fit_of(settings: Mapping[str, Any], nodes: int) -> CpuFit:
         micro_batch_tokens=settings[MICRO_BATCH],
         servers=max(1, settings[SERVERS] // nodes),
         checkpointing=settings[CHECKPOINTING],
+        half=_computes_in_half(settings),
     )
+
+
+def _computes_in_half(settings: Mapping[str, Any]) -> bool:
+    chosen = settings.get(f"{PRECISION}.param_dtype") or settings.get(f"+{PRECISION}", {}).get("param_dtype")
+    return chosen in HALF_TYPES
 
 
 def require_free(needed: Mapping[str, float], fit: CpuFit, free: float) -> None:

@@ -21,7 +21,15 @@ from memagent_lib.errors import UserError
 from memagent_lib.paths import bytes_of
 from memagent_lib.prompts import Encoder
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.cpu import CHECKPOINTING, MICRO_BATCH, SAVED_WIDTHS, CpuFit, machine_bytes, memory_of
+from memagent_lib.rl.cpu import (
+    CHECKPOINTING,
+    HALF_TYPES,
+    MICRO_BATCH,
+    SAVED_WIDTHS,
+    CpuFit,
+    machine_bytes,
+    memory_of,
+)
 from memagent_lib.rl.run.checks import require_training, resolved, window_checked
 from memagent_lib.rl.run.data_check import bad_examples, guessable, require_enough, unusable
 from memagent_lib.rl.run.step_work import Work, stage_lines
@@ -298,6 +306,7 @@ class TrainingPlan:
             micro_batch_tokens=verl.actor.ppo_max_token_len_per_gpu,
             servers=max(1, verl.rollout.agent.num_workers // self.recipe.nodes),
             checkpointing=verl.model.enable_gradient_checkpointing,
+            half=verl.actor.fsdp_config.mixed_precision.param_dtype in HALF_TYPES,
         )
 
     def cpu_bytes(self) -> dict[str, float]:
@@ -345,7 +354,8 @@ class TrainingPlan:
         parts = ", ".join(f"{part} {size / 1e9:.1f}" for part, size in needed.items() if size >= 5e7)
         again = ", activations computed twice" if self.cpu_fit.checkpointing else ""
         sizes = f"{sum(needed.values()) / 1e9:.1f} of {self.machine_bytes / 1e9:.1f} GB"
-        micro_batch = f"micro-batches of {self.cpu_fit.micro_batch_tokens:,} tokens{again}"
+        precision = " in bf16" if self.cpu_fit.half else ""
+        micro_batch = f"micro-batches of {self.cpu_fit.micro_batch_tokens:,} tokens{precision}{again}"
         return f"memory      at most {sizes}, with {micro_batch}: {parts}"
 
     def _gpu_lines(self) -> Iterator[str]:

@@ -5,9 +5,9 @@ their log-probabilities take 25 GB, more than a 7B model's weights. Nine tenths 
 are not in the loss; here the output head sees only the positions that predict reply tokens.
 
 Packed rows (``use_remove_padding``) are laid end to end, as in verl, for flash-attention. Rows that are not packed are
-laid out as trees (:mod:`memagent_lib.rl.verl.prefix_trees`), which have an attention of their own. In both layouts, losses and
-gradients equal verl's up to rounding; ``tests/rl/test_objective.py`` checks it. If neither can be used (sliding
-windows, fused kernels, Ulysses, padding), verl computes all logits by itself, and the log gives the reason.
+laid out as trees (:mod:`memagent_lib.rl.verl.prefix_trees`), which have an attention of their own. In both layouts,
+losses and gradients equal verl's up to rounding; ``tests/rl/test_objective.py`` checks it. If neither can be used
+(sliding windows, fused kernels, Ulysses, padding), verl computes all logits by itself, and the log gives the reason.
 
 verl's workers import this module as ``actor_rollout_ref.model.external_lib``; importing it registers the engine for
 NVIDIA's GPUs.
