@@ -16,6 +16,7 @@ from memagent_lib.paths import write_atomically
 from memagent_lib.processes import die_with_parent
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.cpu import require_platform, start_rollouts
+from memagent_lib.rl.run.memory_end import shortened
 from memagent_lib.rl.run.ray_cluster import connect
 from memagent_lib.rl.run.stacks import STACK_SIGNAL
 from memagent_lib.rl.run_folder import RunFolder
@@ -82,7 +83,8 @@ def main(arguments: list[str]) -> None:
     try:
         train(recipe, folder, device)
     except Exception as failure:
-        write_atomically(folder.error, f"{type(failure).__name__}: {failure}")
+        settings = verl_settings(recipe, folder, device)
+        write_atomically(folder.error, shortened(f"{type(failure).__name__}: {failure}", settings))
         raise
 
 
