@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from tokenizers import Regex, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as RawTokenizer
 
@@ -35,6 +36,10 @@ CORPUS = [
     "Question: What is the code of the bold owl?\nText: nothing\nMemory: nothing yet\n"
     "Write the new memory.\nWrite the answer.",
 ]
+
+# The same examples on every machine, however busy it is.
+settings.register_profile("fixed", derandomize=True, deadline=None)
+settings.load_profile("fixed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

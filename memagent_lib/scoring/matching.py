@@ -7,6 +7,7 @@ benchmark do not use this module but :mod:`memagent_lib.scoring.formulas`.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -37,7 +38,10 @@ _LONGEST_ANSWER = 4000  # characters; longer text is no answer, and takes second
 _MOST_BOXES = 100
 _ARTICLES = ("a", "an", "the")
 
-_ANSWER_TAG = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
+# A server removes the closing tag if it is the stop sequence.
+_ANSWER_TAG = re.compile(r"<((?:final[_-]?)?answer)>(.*?)(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
+_ANSWER_KEY = re.compile(r"(?:final[ _-]?)?answer", re.IGNORECASE)
+_MOST_OBJECTS = 20
 _FBOX = "\\fbox{"
 _IS = r"(?:\s+(?:is|was|are|were|would\ be|should\ be|must\ be|seems\ to\ be)\b\s*[:：]?|\s*[:：=])"
 _EST = r"(?:es|é|è|est|ist|lautet)"
@@ -50,6 +54,12 @@ _CUE = re.compile(
     """,
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
+
+_A_LINE = re.compile(r"^[ \t]*A[ \t]*[:：]", re.MULTILINE)  # as after a line with Q:
+_OPTION_LINE = re.compile(r"^[ \t]*[B-P][ \t]*[:：.)]", re.MULTILINE)
+_FIRST_ANSWER = re.compile(r"^[ \t]*A(?:nswer)?[ \t]*:", re.MULTILINE)
+_NEXT_QUESTION = re.compile(r"^[ \t]*Q(?:uestion)?[ \t]*:", re.MULTILINE)
+_BOLD_LINE = re.compile(r"[ \t]*\*\*([^*]+)\*\*[.。]?\s*")
 
 _BETWEEN = re.compile(
     r"\s*[,;\n|]\s*|\s+-+\s+|\s+/\s+|\s*/\s*(?=[^\W\d])|\b(?:and|or|oder|und|y|o|et|ou)\b|&|(?:或者|或|和|以及)"
@@ -102,17 +112,21 @@ def box_in(reply: str) -> str | None:
 def answer_in(reply: str) -> str | None:
     r"""Return the answer that a reply states; ``None`` if it states none.
 
-    The answer is the content of the last ``\boxed{}`` or ``\fbox{}``, else that of the last ``<answer>``, else the line
-    after the last ``the answer is``, ``Answer:`` or a similar phrase in one of several languages.
+    The answer is the content of the last ``\boxed{}`` or ``\fbox{}``, else that of the last ``<answer>``, else the
+    ``answer`` of the last JSON object that has one, else the line after the last ``the answer is``, ``Answer:``, ``A:``
+    or a similar phrase in one of several languages, else the last line, if all of it is bold.
     """
     marked = _marked(reply)
     if marked is not None:
         return marked.strip() or None
     # One line: models go on to explain after the answer.
     lines = [line for line in _after_cue(reply).splitlines() if line.strip()]
-    if not lines:
+    if lines:
+        return _bare(lines[0]) or None
+    bold = [_BOLD_LINE.fullmatch(line) for line in reply.splitlines() if line.strip()][-2:]
+    if not bold or not bold[-1] or (len(bold) > 1 and bold[0]):  # several bold lines are a list of guesses
         return None
-    return _bare(lines[0]) or None
+    return _bare(bold[-1][1]) or None
 
 
 def answers_in(reply: str) -> str:
@@ -220,18 +234,48 @@ def denied(text: str, start: int, end: int) -> bool:
 
 
 def _marked(reply: str) -> str | None:
-    """Return the content of a box or an ``<answer>``, or "" if the last box is empty."""
+    """Return the content of a box, an ``<answer>`` or a JSON object, or "" if the last box is empty."""
     if boxed(reply.replace(_FBOX, "\\boxed{")) is not None:
         return box_in(reply) or ""
     # Models trained with R1's format write this tag.
     tags = _ANSWER_TAG.findall(reply)
-    return tags[-1] if tags else None
+    return tags[-1][1] if tags else _in_json(reply)
+
+
+def _in_json(reply: str) -> str | None:
+    """Return the ``answer`` in a reply's last JSON object that has one; the items of a list on lines of their own."""
+    at = len(reply)
+    for _ in range(_MOST_OBJECTS):
+        at = reply.rfind("{", 0, at)
+        if at < 0:
+            return None
+        try:
+            table, _ = json.JSONDecoder().raw_decode(reply, at)
+        except (ValueError, RecursionError):
+            continue
+        for key, value in table.items():
+            if _ANSWER_KEY.fullmatch(key.strip()):
+                return _as_text(value)
+    return None
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, list):
+        return "\n".join(map(_as_text, value))
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _after_cue(reply: str) -> str:
     """Return the text after the last cue, except cues at the very end of the reply."""
     text = re.sub(r"\*\*|__", "", reply)
-    for cue in reversed(list(_CUE.finditer(text))):
+    first = _FIRST_ANSWER.search(text)
+    more = first and _NEXT_QUESTION.search(text, first.end())
+    if more:  # a base model goes on with questions of its own
+        text = text[: more.start()]
+    cues = list(_CUE.finditer(text))
+    if not _OPTION_LINE.search(text):
+        cues = sorted([*cues, *_A_LINE.finditer(text)], key=re.Match.end)
+    for cue in reversed(cues):
         after = text[cue.end() :].strip()
         if after:
             return after
@@ -291,7 +335,7 @@ def _guesses(text: str, start: int, end: int, answers: Sequence[str]) -> str:
         if date.start <= start and end <= date.end:
             start, end = date.start, date.end
     others = [*_parts_before(text[:start]), *_parts_after(text[end:])]
-    others = [part.strip() for part in others if re.search(r"\w", part)]
+    others = [part.strip() for part in others if any(token.value not in _ARTICLES for token in tokens(part))]
     others = [part for part in others if not any(same_answer(part, answer) for answer in answers)]
     if not others or (len(others) == 1 and _APPOSITION.match(others[0])):
         return ""

@@ -216,4 +216,33 @@ FIELD_REPLIES = [
     ("choice", "正确答案是（C）。", ["C"], 1),
     ("choice", "A cat sat.", ["A"], 0),
     ("choice", "C", ["(C)"], 1),
+    # IBM/AssetOpsBench#475, EleutherAI/lm-evaluation-harness#3110: answers in a form that was not requested.
+    *[
+        ("contains", reply, ["Odo"], 1)
+        for reply in (
+            '{"answer": "Odo"}', '```json\n{"why": "He {left}.", "final_answer": "Odo"}\n```', '{"answer": ["Odo"]}',
+            "<final_answer>Odo</final_answer>", "A: Odo", "Q: Who left?\nA: Odo", "He left.\n\n**Odo**", "**Odo.**",
+        )
+    ],
+    *[
+        ("contains", reply, ["Odo"], 0)
+        for reply in (
+            '{"answer": ["Odo", "Bea", "Cy"]}', '{"answer": "Odo, Bea"}', '{"answer": null}', '{"question": "Odo"}',
+            "<final_answer>Odo or Bea</final_answer>", "A: Odo\nB: Bea\nC: Cy", "A: Odo, Bea, Cy", "A: not Odo",
+            "**Odo, Bea or Cy**", "**Bea**\n**Odo**", "- **Bea**\n- **Odo**",
+        )
+    ],
+    ("contains", '{"answer": 42}', ["42"], 1),
+    ("items", '{"answer": ["Owl", "Newt"]}', ["Owl", "Newt"], 1),
+    ("choice", '{"answer": "B", "reason": "A is wrong"}', ["B"], 1),
+    ("choice", "A: Odo", ["A"], 1),
+    ("choice", "Both point to bearing wear.\n\nC", ["C"], 1),
+    # LMCache/LMCache#5000, databricks/officeqa#39: the last tag counts, also where the reply or a stop ended inside it.
+    ("contains", "Such as <final_answer>Paris</final_answer>. Mine: <final_answer>Ber", ["Paris"], 0),
+    ("contains", "<answer>\nOdo\n", ["Odo"], 1),
+    # scitix/sieval#19: a base model goes on with questions of its own.
+    ("contains", "A: Odo\n\nQ: Who came?\nA: Bea", ["Odo"], 1),
+    ("contains", "A: Bea\n\nQ: Who came?\nA: Odo", ["Odo"], 0),
+    # An article beside an answer is no guess.
+    ("contains", r"\boxed{b. a}", ["b"], 1),
 ]  # fmt: skip
