@@ -3,8 +3,10 @@
 Six kinds of questions use the same sentences, so no kind of sentence is always worth remembering. A question is about
 one code among those of things with half-matching names, several codes of one thing, the codes of two things, a two-hop
 bridge, the last of several updates, or a chain. Every document also has decoys, the complete answers to questions of
-the same kind about other keys. They are stated as often as the answer, so counting does not help. Nothing here depends
-on a model.
+the same kind about other keys. They are stated as often as the answer.
+
+These documents show what their question is about, because only its key shares words with many others. Published rows
+of the studies are from this world; new work uses ``fair_world.py``. Nothing here depends on a model.
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ UNKNOWN = "unknown"
 """What a memory and an answer state as the value if no text states one."""
 WORDS = (*ADJECTIVES, *NOUNS, *NAMES, *CODES)
 MOST_APART = 0.2  # a share of the document, which must fit the five statements of a chain
-_SHORTEST_SENTENCE_TOKENS = 6
+SHORTEST_SENTENCE_TOKENS = 6
 
 
 class QuestionKind(StrEnum):
@@ -296,7 +298,8 @@ class PocketTask(Crowd):
     people, so that a memory has room for all of them. ``untold`` is the share of examples whose text states nothing
     that the question needs: the answer is ``unknown``, and a memory that takes a half-matching statement for the right
     one is wrong. ``apart`` is the least distance between ordered statements, such as the values of an update, as a
-    share of the document. If it is above 1 / chunks, no chunk has two of them.
+    share of the document. If it is above 1 / chunks, no chunk has two of them. With ``about_decoy`` the documents are
+    the same but the question is about their first decoy: a policy that finds the key by its frequent words is wrong.
     """
 
     ask: str = "needle"
@@ -304,6 +307,7 @@ class PocketTask(Crowd):
     backward: Share = 0.5
     untold: Share = 0.0
     apart: Share = 0.0
+    about_decoy: bool = False
 
     def __post_init__(self) -> None:
         if not set(self.ask.split(",")) <= set(QuestionKind):
@@ -324,14 +328,18 @@ class PocketTask(Crowd):
         question, decoys = disjoint_questions(kind, rng, self.decoys, self.backward)
         untold = self.untold > 0 and rng.random() < self.untold  # nothing is drawn at 0, so older documents stay
         text, evidence = document(question, decoys, self, rng, key.length, meter.tokenizer, untold, self.apart)
+        name = ""
+        if self.about_decoy:
+            name = "_decoy"
+            question, evidence = _first_stated(decoys, text, key)
         if kind is QuestionKind.UPDATE:
             evidence = evidence[-1:]  # a memory does not need values that are out of date
         return Example(
-            id=key.id,
-            task=f"pocket_{kind}",
+            id=f"{key.id}{name}",
+            task=f"pocket_{kind}{name}",
             question=question.text,
             document=text,
-            answers=(UNKNOWN,) if untold else question.answers,
+            answers=(UNKNOWN,) if untold and not self.about_decoy else question.answers,
             rule=question.rule,
             evidence=evidence,
             metadata={
@@ -343,6 +351,16 @@ class PocketTask(Crowd):
                 "depths": [round(span.start / len(text), 4) for span in evidence],
             },
         )
+
+
+def _first_stated(decoys: Sequence[Question], text: str, key: ExampleKey) -> tuple[Question, tuple[Span, ...]]:
+    """Return the first decoy that a document answers, and the spans of its statements."""
+    for decoy in decoys:
+        starts = [text.find(triple.text) for triple in decoy.triples]
+        if min(starts) >= 0:
+            lengths = [len(triple.text) for triple in decoy.triples]
+            return decoy, tuple(Span(start, start + n) for start, n in zip(starts, lengths, strict=True))
+    raise ValueError(f"{key.length.label} is too short for a decoy in document {key.index}; request more chunks")
 
 
 def disjoint_questions(
@@ -377,32 +395,31 @@ def document(
     out. A very short document has no decoys.
     """
     # More than can fit, so that the document ends at the cut and not because sentences ran out.
-    sentences = crowd.sentences(rng, question, decoys, length.limit // _SHORTEST_SENTENCE_TOKENS + 2)
+    sentences = crowd.sentences(rng, question, decoys, length.limit // SHORTEST_SENTENCE_TOKENS + 2)
     if untold:
         question = replace(question, triples=())
-    text = " ".join(sentences)
-    room = text.count(".", 0, end_of_chunks(text, length, tokenizer))  # every sentence ends in its only full stop
+    room = count_sentences(sentences, length, tokenizer)
     stated = [question, *decoys]
     # With decoys, statements would fill most positions, and their depths would no longer be uniform.
     if room < 4 * sum(len(one.triples) for one in stated):
         stated = [question]
-    depths = [_depths(one, rng, apart) for one in stated]
+    depths = [random_depths(one, rng, apart) for one in stated]
 
     def lay_out(count: int) -> Layout:
-        used: set[int] = set()  # by all questions, so that no statement replaces another
-        positions = [free_positions(own, count, used, one.ordered) for one, own in zip(stated, depths, strict=True)]
-        statements = {
-            position: triple.text
-            for one, own in zip(stated, positions, strict=True)
-            for triple, position in zip(one.triples, own, strict=True)
-        }
-        return replace_units(sentences, statements, positions[0], " ")
+        positions = positions_of(stated, depths, count)
+        return replace_units(sentences, statements_at(stated, positions), positions[0], " ")
 
     layout = fill_chunks(lay_out, room, length, tokenizer, least=len(question.triples))
     return layout.text, tuple(layout.spans)
 
 
-def _depths(question: Question, rng: random.Random, apart: float) -> list[float]:
+def count_sentences(sentences: Sequence[str], length: Length, tokenizer: Tokenizer) -> int:
+    """Return how many of the sentences fit into ``length``, counting one that is cut at the end."""
+    text = " ".join(sentences)
+    return text.count(".", 0, end_of_chunks(text, length, tokenizer))  # every sentence ends in its only full stop
+
+
+def random_depths(question: Question, rng: random.Random, apart: float) -> list[float]:
     """Draw a depth for each triple. Those of an ordered question increase by at least ``apart``."""
     depths = [rng.random() for _ in question.triples]
     if not question.ordered:
@@ -410,6 +427,21 @@ def _depths(question: Question, rng: random.Random, apart: float) -> list[float]
     # Depths are drawn from the length without the gaps, which are then inserted: this is uniform over valid depths.
     free = 1 - apart * (len(depths) - 1)
     return [depth * free + apart * before for before, depth in enumerate(sorted(depths))]
+
+
+def positions_of(questions: Sequence[Question], depths: Sequence[Sequence[float]], count: int) -> list[list[int]]:
+    """Return the positions of each question's triples among ``count`` sentences. No two triples share one."""
+    used: set[int] = set()
+    return [free_positions(own, count, used, one.ordered) for one, own in zip(questions, depths, strict=True)]
+
+
+def statements_at(questions: Sequence[Question], positions: Sequence[Sequence[int]]) -> dict[int, str]:
+    """Return the statements of questions by position."""
+    return {
+        position: triple.text
+        for one, own in zip(questions, positions, strict=True)
+        for triple, position in zip(one.triples, own, strict=True)
+    }
 
 
 def _preset(description: str, ask: str, chance: float = 0.01) -> Preset:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from foreign_records import OPTIONS, RECORDS
-from pocket import pocket_task
+from pocket import fair_task, pocket_task
 
 from memagent_lib.data import FORMATS, TASKS, Example, configured, load, make, preset, read_original, save
 from memagent_lib.data.formats import likely_format, read_pool
@@ -16,7 +16,8 @@ from memagent_lib.scoring import judge_named
 from memagent_lib.settings import key_value
 from memagent_lib.text import chunks
 
-POCKET = [pocket_task(kind) for kind in ("needle", "multivalue", "multikey", "bridge", "update", "chain", "mix")]
+KINDS = ("needle", "multivalue", "multikey", "bridge", "update", "chain", "mix")
+POCKET = [task(kind) for task in (pocket_task, fair_task) for kind in KINDS]
 EVERY = [*TASKS, *POCKET]
 MADE = [name for name in EVERY if not preset(name).needs]
 CHUNK_TOKENS = 4200

@@ -6,13 +6,18 @@ import contextlib
 import random
 import re
 from collections import Counter
+from typing import NamedTuple
 
 import pytest
 from oracles import prose_value, read
+from pocket import fair_task, pocket_task, triples_in
 
+from experiments.pocket.word_tokenizer import build_tokenizer
+from experiments.pocket.world import QuestionKind
 from memagent_lib.data import Example, ExampleKey, Length, make
 from memagent_lib.data.tasks.multihop import COMPARISONS, ROUTES, MultiHop
 from memagent_lib.scoring import boxed, score
+from memagent_lib.text import Tokenizer
 
 N = 300
 """Of tasks that a world makes; of the others, which cost less, three times as many: their noise is 1.5 points."""
@@ -190,3 +195,98 @@ def test_every_route_and_comparison_comes_up():
     for route in (*ROUTES, *COMPARISONS):
         words = re.sub(r"\\\{\w*\\\}", ".+", re.escape(route.words))
         assert any(re.fullmatch(words, question) for question in questions), route
+
+
+@pytest.fixture(scope="module")
+def pocket_tokenizer() -> Tokenizer:
+    return Tokenizer(build_tokenizer())
+
+
+class Candidate(NamedTuple):
+    """A key that a question of the pocket world could be about, its answer, and what a document shows of the key."""
+
+    answer: list[str]
+    position: int
+    statements: int
+    words: int
+    links: int
+    is_named: bool
+
+
+def candidates_in(kind: str, document: str) -> list[Candidate]:
+    """All keys of which the document answers a question of this kind, in the order of their first statements."""
+    triples = triples_in(document)
+    values: dict[tuple[str, str], list[str]] = {}
+    for relation, key, value in triples:
+        values.setdefault((relation, key), []).append(value)
+    words = Counter(re.findall(r"\w+", document))
+    every_value = {value for *_, value in triples}
+    found = []
+    for position, key in enumerate(dict.fromkeys(key for _, key, _ in triples)):
+        answer, links = _pocket_answer(kind, key, values)
+        if answer:
+            statements = sum(key == other for _, other, _ in triples)
+            common = sum(words[word] for word in key.split())
+            found.append(Candidate(answer, position, statements, common, links, key in every_value))
+    return found
+
+
+def _pocket_answer(kind: str, key: str, values: dict[tuple[str, str], list[str]]) -> tuple[list[str], int]:
+    """The codes that would answer a question about a key, and the links to them; no codes if it has no such answer."""
+    if kind == "chain":
+        links = 0
+        while ("friend", key) in values and links < 9:
+            key = values["friend", key][0]
+            links += 1
+        return values.get(("code", key), []) if links else [], links
+    if kind == "bridge":
+        keeper = values.get(("keeper", key), [""])[0]
+        return values.get(("code", keeper), []), 1
+    codes = values.get(("code", key), []) if " " in key else []
+    if (len(codes) > 1) != (kind in ("multivalue", "update")):
+        return [], 1  # contradictions of a decoy's only code
+    return codes[-1:] if kind == "update" else codes, 1
+
+
+POCKET_HABITS = {
+    "the first": lambda one: one.position,
+    "the last": lambda one: -one.position,
+    "the commonest words": lambda one: -one.words,
+    "the rarest words": lambda one: one.words,
+    "the most statements": lambda one: -one.statements,
+    "the fewest statements": lambda one: one.statements,
+    "common words, and few statements": lambda one: (one.statements, -one.words),
+    "the most codes": lambda one: -len(one.answer),
+    "the longest chain": lambda one: -one.links,
+    "the shortest chain": lambda one: one.links,
+    "the longest chain from its start": lambda one: (one.is_named, -one.links),
+}
+"""How a reader without the question may rank the keys of a document; it takes the first, or the first two."""
+
+
+def guesses(kind: str, name: str, n: int, chunk_count: int, tokenizer: Tokenizer) -> tuple[dict[str, float], float]:
+    """The mean score of each habit, and of a pick among the questions that a document was made to answer."""
+    scores = dict.fromkeys(POCKET_HABITS, 0.0)
+    chance = 0.0
+    for example in make(name, n, 11, tokenizer, chunks=chunk_count):
+        found = candidates_in(kind, example.document)
+        chance += 1 / example.metadata.get("candidates", len(found))
+        for habit, rank in POCKET_HABITS.items():
+            chosen = sorted(found, key=rank)[: 2 if kind == "multikey" else 1]
+            answer = ", ".join(code for one in chosen for code in one.answer)
+            scores[habit] += _right(example, answer) / n
+    return scores, chance / n
+
+
+@pytest.mark.parametrize("kind", list(QuestionKind))
+def test_a_fair_document_does_not_show_its_question(kind, pocket_tokenizer):
+    scores, chance = guesses(kind, fair_task(kind), 2 * N, 4, pocket_tokenizer)
+    assert chance <= 0.34
+    for habit, value in scores.items():
+        assert value <= chance + 0.05, (habit, value, chance)
+
+
+@pytest.mark.parametrize("kind", ["needle", "update", "bridge"])
+def test_a_document_of_the_old_world_shows_its_question(kind, pocket_tokenizer):
+    scores, _ = guesses(kind, pocket_task(kind), 60, 16, pocket_tokenizer)
+    assert scores["the commonest words"] > 0.9

@@ -30,3 +30,18 @@ def test_a_cell_is_empty_where_nothing_was_read():
         "| needle, mine, passages retrieved | 100.0 [20.7, 100.0] |  |",
         "| update, mine | 50.0 [9.5, 90.5] |  |",
     ]
+
+
+def test_questions_about_a_decoy_have_a_column_of_their_own():
+    rows = pd.DataFrame(
+        [
+            row("needle", "trained", "overwrite", 16, 1.0),
+            row("needle_decoy", "trained", "overwrite", 16, 0.0),
+            row("needle", "trained", "overwrite", 256, 1.0),
+        ]
+    )
+    assert table(rows).splitlines() == [
+        "| score in % (95 % interval) | 16 chunks | 256 chunks | 16 chunks, about a decoy |",
+        "|---|---|---|---|",
+        "| needle, trained | 100.0 [20.7, 100.0] | 100.0 [20.7, 100.0] | 0.0 [0.0, 79.3] |",
+    ]

@@ -4,7 +4,7 @@ import random
 import re
 
 import pytest
-from pocket import pocket_task
+from pocket import STATEMENT, boxed, pocket_task, solve, triples_in
 
 from experiments.pocket.word_tokenizer import build_tokenizer
 from experiments.pocket.world import QuestionKind, random_question
@@ -12,7 +12,6 @@ from memagent_lib.data import make
 from memagent_lib.scoring import score
 from memagent_lib.text import Tokenizer, chunks
 
-STATEMENT = re.compile(r"The (code|keeper|friend) of (?:the )?([\w ]+?) is (\w+)\.")
 LENGTHS = (1, 2, 7)
 N = 60
 
@@ -24,33 +23,6 @@ def pocket_tokenizer() -> Tokenizer:
 
 def examples(kind, tokenizer, chunk_count, n=N, **parameters):
     return list(make(pocket_task(kind), n, 5, tokenizer, chunks=chunk_count, **parameters))
-
-
-def triples_in(text):
-    return [match.groups() for match in STATEMENT.finditer(text)]
-
-
-def solve(question, text):
-    """An independent reader of the whole text, from the words of the question alone."""
-    triples = triples_in(text)
-    keys = re.findall(r"the (\w+ \w+)(?= and|\?)", question)
-
-    def all_of(relation, key):
-        return [value for *pair, value in triples if pair == [relation, key]]
-
-    if "keeper" in question:
-        return all_of("code", all_of("keeper", keys[-1])[0])
-    if "friends" in question:
-        at = re.search(r"friends of (\w+)", question)[1]
-        while all_of("friend", at):
-            at = all_of("friend", at)[0]
-        return all_of("code", at)
-    found = [value for key in keys for value in all_of("code", key)]
-    return found[-1:] if "last" in question else found
-
-
-def boxed(values):
-    return rf"\boxed{{{', '.join(values)}}}"
 
 
 @pytest.mark.parametrize("chunk_count", LENGTHS)
@@ -203,6 +175,26 @@ def test_statements_that_are_apart_are_in_chunks_of_their_own(pocket_tokenizer):
 
     assert of_one_chunk(examples("update", pocket_tokenizer, 8)) > 10
     assert of_one_chunk(examples("update", pocket_tokenizer, 8, apart=0.15)) == 0
+
+
+@pytest.mark.parametrize("kind", list(QuestionKind))
+def test_the_same_document_answers_a_question_about_a_decoy(kind, pocket_tokenizer):
+    usual = examples(kind, pocket_tokenizer, 7, 20)
+    for example, decoy in zip(usual, examples(kind, pocket_tokenizer, 7, 20, about_decoy=True), strict=True):
+        assert (decoy.document, decoy.task, decoy.id) == (
+            example.document,
+            f"pocket_{kind}_decoy",
+            f"{example.id}_decoy",
+        )
+        assert decoy.question != example.question
+        assert set(solve(decoy.question, decoy.document)) == set(decoy.answers)
+        evidence = " ".join(decoy.document[start:end] for start, end in decoy.evidence)
+        assert set(solve(decoy.question, evidence)) == set(decoy.answers)
+
+
+def test_a_document_without_a_decoy_has_no_question_about_one(pocket_tokenizer):
+    with pytest.raises(ValueError, match="1x96 is too short for a decoy in document 0; request more chunks"):
+        list(make(pocket_task("chain"), 1, 0, pocket_tokenizer, chunks=1, about_decoy=True))
 
 
 def test_a_bad_parameter_is_refused(pocket_tokenizer):

@@ -35,7 +35,7 @@ def leaves_a_trained_policy(folder: Path, shown: str) -> None:
     status = attach(folder / STUDY / "train").status()
     assert (status.state, status.step) == (TrainingState.FINISHED, status.steps)
     assert (folder / STUDY / "train/model/config.json").is_file()
-    assert "val-core/pocket_needle/acc/mean@1" in shown
+    assert "val-core/fair_needle/acc/mean@1" in shown
 
 
 def leaves_a_figure(folder: Path, shown: str) -> None:
