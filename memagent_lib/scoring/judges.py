@@ -13,7 +13,7 @@ from typing import Any
 
 from memagent_lib.errors import nearest
 from memagent_lib.plugins import is_plugin, load_plugin, plugin_hash
-from memagent_lib.scoring import formulas
+from memagent_lib.scoring import formulas, long_context
 from memagent_lib.scoring.lists import items_in, option_letter
 from memagent_lib.scoring.matching import answer_in, box_in, same_answer, same_text, states
 from memagent_lib.scoring.replies import Score, box_or_all, math_form, normalise, stated
@@ -201,6 +201,16 @@ def first_line(rule: str) -> Rule:
     return lambda reply, answers: judge(formulas.first_line(reply), answers)
 
 
+def mrcr(prefix: str) -> Rule:
+    """Return a rule that compares a reply with the answer after ``prefix``, with which both have to begin."""
+    return AnyAnswer(long_context.after_prefix(prefix), long_context.likeness_after(prefix))
+
+
+def oolong(kind: str) -> Rule:
+    """Return a rule for OOLONG's answer types: ``numeric``, ``date``, or any other name for answers that are equal."""
+    return AnyAnswer(long_context.oolong_answer, long_context.oolong_value(kind))
+
+
 def _same_math(found: str, answer: str) -> bool:
     return math_form(found) == math_form(answer)
 
@@ -214,6 +224,9 @@ _MEMAGENT = "MemAgent, arXiv 2507.02259"
 _RULER = "RULER, arXiv 2404.06654"
 _LONGBENCH = "LongBench, arXiv 2308.14508"
 _INFINITEBENCH = "InfiniteBench, arXiv 2402.13718"
+_OOLONG = "OOLONG, arXiv 2511.02817"
+_MEMORYAGENTBENCH = "MemoryAgentBench, arXiv 2507.05257"
+_OPENAI = "GraphWalks and MRCR, openai/graphwalks and openai/mrcr on the Hub"
 
 _DECLARED = (
     # Questions with a short answer.
@@ -298,6 +311,18 @@ _DECLARED = (
         "classes", "1 over the classes that the first line names, if the right one is among them", _LONGBENCH,
         classes, detail="kitchen|garden",
     ),
+    # Long contexts and memories.
+    Judge("graphwalks", "F1 of the nodes in the last line's Final Answer: [...]", _OPENAI,
+          AnyAnswer(long_context.named_nodes, long_context.node_f1)),
+    Judge("mrcr", "difflib's ratio after a prefix with which the reply must begin", _OPENAI, mrcr, detail="g"),
+    Judge("oolong", "the text after the last colon; 0.75 ** error for numbers", _OOLONG, oolong, detail="numeric"),
+    Judge("oolong_real", "the box: 0.75 ** error, the share of a list, or an equal text", _OOLONG,
+          AnyAnswer(long_context.oolong_real_answer, long_context.oolong_real_value)),
+    Judge("substring_match", "an answer stands in the reply, both in SQuAD's normal form", _MEMORYAGENTBENCH,
+          AnyAnswer(box_or_all, long_context.substring_match), guessable=True),
+    Judge("exact_match", "the reply or its Answer: line equals an answer in SQuAD's normal form", _MEMORYAGENTBENCH,
+          AnyAnswer(box_or_all, long_context.exact_match)),
+    Judge("abstains", "the reply says that the document does not state the answer", _OURS, long_context.abstains),
     Judge("first_line", "another rule for the first line only", _LONGBENCH, first_line, detail="f1"),
 )  # fmt: skip
 

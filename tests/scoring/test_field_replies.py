@@ -10,7 +10,7 @@ from made_up_replies import made_up
 
 from memagent_lib.scoring import JUDGES, is_guessable, score
 
-# Of the scores of 3,000 made-up replies, taken before our own judges learnt to read numbers and lists.
+# Of the scores of 3,000 made-up replies.
 DIGESTS = {
     "boxed_reference": "c3ccd2a82465bfac",
     "lenient": "2e48f3fcacb21a91",
@@ -32,8 +32,14 @@ DIGESTS = {
     "one_of:kitchen|garden|Lisbon": "f915659f59a961ea",
     "classes:kitchen|garden|Lisbon": "377ac1e7ad773d79",
     "first_line:f1": "b044eeac60eb48ee",
+    "graphwalks": "9ce670464eaaa194",
+    "mrcr:g": "aa6dd64053be1a69",
+    "oolong:numeric": "bb04bccd4d70bfd2",
+    "oolong_real": "12b7b905484267bd",
+    "substring_match": "4258e400028a915f",
+    "exact_match": "31ba11375064bbfd",
 }
-OURS = {"boxed", "exact", "contains", "items", "choice"}
+OURS = {"boxed", "exact", "contains", "items", "choice", "abstains"}
 
 
 @pytest.mark.parametrize(("rule", "reply", "answers", "right"), FIELD_REPLIES)

@@ -76,12 +76,13 @@ def test_every_judge_says_what_it_does_and_where_it_is_from() -> None:
     for judge in JUDGES.values():
         assert judge.summary and judge.summary.splitlines() == [judge.summary], judge.name
         assert judge.source, judge.name
-    assert {judge.name for judge in JUDGES.values() if judge.detail} == {"classes", "first_line", "one_of"}
+    with_detail = {"classes", "first_line", "mrcr", "one_of", "oolong"}
+    assert {judge.name for judge in JUDGES.values() if judge.detail} == with_detail
 
 
 def test_an_unknown_judge_names_the_known_ones() -> None:
     for rule in ("fuzzy", "one_of", "one_of:", "f1:x", "f1:"):
-        with pytest.raises(ValueError, match=r"no judge .*choose from boxed.*one_of:\.\.\..*FILE\.py:NAME"):
+        with pytest.raises(ValueError, match=r"no judge .*choose from abstains, boxed.*one_of:\.\.\..*FILE\.py:NAME"):
             judge_named(rule)
 
 
