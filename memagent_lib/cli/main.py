@@ -11,12 +11,27 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from memagent_lib.cli import data, demo, doctor, evaluate, lab, model, read, report, serve, sft, sweep, template, train
+from memagent_lib.cli import (
+    data,
+    demo,
+    doctor,
+    evaluate,
+    lab,
+    leaderboard,
+    model,
+    read,
+    report,
+    serve,
+    sft,
+    sweep,
+    template,
+    train,
+)
 from memagent_lib.cli.arguments import VerbParser
 from memagent_lib.errors import is_user_error
 from memagent_lib.processes import Terminated
 
-VERBS = (doctor, demo, data, model, read, evaluate, serve, sft, train, sweep, report, template, lab)
+VERBS = (doctor, demo, data, model, read, evaluate, serve, sft, train, sweep, report, leaderboard, template, lab)
 SUMMARY = "Read documents of any length with a language model that keeps a short memory; train it; measure it."
 EPILOG = """\
 the main path:
@@ -27,6 +42,7 @@ the main path:
   memagent train RECIPE.toml                   train by reinforcement learning; --dry-run prints the plan
   memagent sweep experiments/demo.toml         run notebooks over a grid of parameters
   memagent report runs/demo                    write one page: figures, tables, readings
+  memagent leaderboard                         one table of all evaluations: score and cost
   memagent lab                                 start JupyterLab and MLflow
 
 memagent VERB --help shows the options of one verb.

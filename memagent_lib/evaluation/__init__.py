@@ -20,6 +20,7 @@ from memagent_lib.evaluation.lines import (
     line_name,
     lines_of,
     rows_of,
+    settings_in_words,
     variant_name,
 )
 from memagent_lib.evaluation.model_judge import Judgement, ModelJudge, Verdict, open_judge, verdict_in
@@ -97,6 +98,7 @@ __all__ = [
     "save_rows",
     "save_wrong",
     "score_and_cost",
+    "settings_in_words",
     "summarise",
     "table",
     "to_frame",

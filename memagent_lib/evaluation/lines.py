@@ -129,6 +129,15 @@ def in_words(name: str, value: Any) -> str:
     return f"{SETTINGS.get(name, name.replace('_', ' '))} {text}"
 
 
+def settings_in_words(rows: pd.DataFrame) -> pd.Series:
+    """Return for each row the settings that differ anywhere in the rows, in words: ``memory 16, temperature 0.7``."""
+    numbered = rows.reset_index(drop=True)
+    words = numbered.index.to_series().map(lambda _: [])
+    for name in _differing(numbered, [name for name in SETTINGS if name in numbered]):
+        _append(words, numbered[name], name)
+    return words.map(", ".join).set_axis(rows.index)
+
+
 def natural(text: str) -> list[tuple[int, float, str]]:
     """Return a sort key by which numbers inside a text sort by their value: ``memory 8`` before ``memory 16``."""
     parts = re.split(r"(\d+(?:\.\d+)?)", text)

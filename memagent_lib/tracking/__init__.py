@@ -3,6 +3,7 @@
 This package does not depend on notebooks or widgets.
 """
 
+from memagent_lib.tracking.all_evaluations import different_kinds, leaderboard
 from memagent_lib.tracking.evaluations import (
     choose,
     differing,
@@ -33,10 +34,12 @@ __all__ = [
     "RunStatus",
     "TrackingError",
     "choose",
+    "different_kinds",
     "differing",
     "engines_ended",
     "evaluate_files",
     "evaluations",
+    "leaderboard",
     "load_curve",
     "load_readings",
     "load_results",

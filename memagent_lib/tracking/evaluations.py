@@ -47,6 +47,8 @@ from memagent_lib.tracking.traces import log_traces, trace_id_of
 
 RESULTS_FOLDER = "results"
 ROWS = "results.parquet"
+_KIND = ("rule", "code")
+"""Columns in which two scores of one document must agree to be comparable."""
 _RUNS_TRIED = 30  # bounds how many tables of rows are read to find a pair
 
 
@@ -266,9 +268,10 @@ def evaluations(experiment: Experiment) -> pd.DataFrame:
 def choose(experiment: Experiment, left: str = "", right: str = "", reader: str = "overwrite") -> pd.DataFrame:
     """Choose the two newest evaluations with a document in common, and return their result rows of ``reader``.
 
-    Only scored documents with a length in chunks count. ``left`` and ``right`` restrict the choice to a run (its id or
-    the beginning of the id) or to the runs of a policy. Rows of the left evaluation come first. The column ``policy``
-    or ``varied`` differs between the two, even if both evaluate the same policy.
+    Only scored documents with a length in chunks count, and only if both were judged by the same rule and read with the
+    same version of the code: scores of other pairs are of different kinds. ``left`` and ``right`` restrict the choice
+    to a run (its id or the beginning of the id) or to the runs of a policy. Rows of the left evaluation come first. The
+    column ``policy`` or ``varied`` differs between the two, even if both evaluate the same policy.
     """
     runs = evaluations(experiment)
     recent = runs.head(_RUNS_TRIED).to_dict("records")
@@ -281,15 +284,25 @@ def choose(experiment: Experiment, left: str = "", right: str = "", reader: str 
         return frame[frame["reader"] == reader]
 
     @cache
-    def documents(run_id: str) -> frozenset[tuple]:
+    def documents(run_id: str, same: tuple[str, ...]) -> frozenset[tuple]:
         frame = rows(run_id)
         scored = frame[frame["score"].notna() & frame["chunks"].notna()]
-        return frozenset(scored[SAME].itertuples(index=False, name=None))
+        return frozenset(scored[list(same)].itertuples(index=False, name=None))
 
-    for newer, older in product(rights, lefts):
-        if newer["run_id"] != older["run_id"] and documents(newer["run_id"]) & documents(older["run_id"]):
-            return _two_lines({run["run_id"]: rows(run["run_id"]) for run in (older, newer)})
+    def both_read(newer: str, older: str, same: tuple[str, ...]) -> bool:
+        return newer != older and bool(documents(newer, same) & documents(older, same))
+
     named = f"{left or 'any run'!r} and {right or 'any other'!r}"
+    for newer, older in product(rights, lefts):
+        if both_read(newer["run_id"], older["run_id"], (*SAME, *_KIND)):
+            return _two_lines({run["run_id"]: rows(run["run_id"]) for run in (older, newer)})
+    for newer, older in product(rights, lefts):
+        if both_read(newer["run_id"], older["run_id"], tuple(SAME)):
+            kinds = [_kind_in_words(rows(run["run_id"])) for run in (older, newer)]
+            raise TrackingError(
+                f"{named} have read the same documents with the reader {reader!r}, but their scores are of different "
+                f"kinds and are not paired: {kinds[0]}, and {kinds[1]}; evaluate the older one again"
+            )
     fix = "evaluate two policies on the same data with 03_evaluate"
     raise TrackingError(f"{named} have read no document in common with the reader {reader!r}; {fix}")
 
@@ -312,6 +325,13 @@ def _named(runs: pd.DataFrame, name: str) -> list[dict]:
             f"{nearest(name, policies)}"
         )
     return found.head(_RUNS_TRIED).to_dict("records")
+
+
+def _kind_in_words(rows: pd.DataFrame) -> str:
+    """Return the judges and the versions of the code of result rows."""
+    rules = ", ".join(sorted(rows["rule"].dropna().unique()))
+    codes = ", ".join(sorted(rows["code"].dropna().unique()))
+    return f"judged by {rules} with code {codes}"
 
 
 def _two_lines(rows: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

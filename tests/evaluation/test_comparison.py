@@ -50,6 +50,19 @@ def test_two_evaluations_are_chosen_by_name_id_or_documents(workspace: Path, kep
         choose(ledger, "before", "elsewhere")
 
 
+def test_scores_of_other_code_or_judges_are_not_paired(workspace: Path, lost) -> None:
+    from dataclasses import replace
+
+    ledger = Experiment.open(workspace)
+    evaluated(ledger, "before", replace(lost, code="aaaa"))
+    evaluated(ledger, "after", replace(lost, code="bbbb"))
+    kinds = rf"judged by {lost.example.rule} with code aaaa, and judged by {lost.example.rule} with code bbbb"
+    with pytest.raises(TrackingError, match=rf"different kinds and are not paired: {kinds}; evaluate the older one"):
+        choose(ledger)
+    evaluated(ledger, "again", replace(lost, code="bbbb"))
+    assert choose(ledger)["policy"].tolist() == ["after", "again"]
+
+
 def test_results_without_a_length_in_chunks_are_logged_too(workspace: Path, kept) -> None:
     from dataclasses import replace
 

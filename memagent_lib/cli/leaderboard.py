@@ -1,0 +1,35 @@
+"""``memagent leaderboard``: every evaluation of a store in one table."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from memagent_lib.cli.arguments import Verbs, add_verb, option
+
+EXAMPLES = """\
+examples:
+  memagent leaderboard                        a page that sorts by any column and filters by task, length, judge, code
+  memagent leaderboard --out board.tex        the same as a LaTeX table; or board.csv with all digits
+"""
+
+
+def add_parser(verbs: Verbs) -> None:
+    verb = add_verb(verbs, "leaderboard", run, "write one table of all evaluations: score and cost", EXAMPLES)
+    out = "the file to write: .html, .csv or .tex (default: STORE/leaderboard.html, or leaderboard.html for a server's)"
+    option(verb, "--out", "FILE", out, default="")
+    option(verb, "--tracking", "STORE", "the MLflow store: a folder or a server's address", default="runs")
+
+
+def run(a: argparse.Namespace) -> int:
+    from memagent_lib.inspector import require_form, save_leaderboard
+    from memagent_lib.tracking import Experiment, different_kinds, leaderboard
+
+    folder = "" if "://" in a.tracking else f"{a.tracking}/"
+    out = require_form(a.out or f"{folder}leaderboard.html")
+    board = leaderboard(Experiment.open(a.tracking))
+    path = save_leaderboard(board, out)
+    for warning in different_kinds(board):
+        print(f"warning: {warning}", file=sys.stderr)
+    print(path)
+    return 0

@@ -1,0 +1,85 @@
+"""The leaderboard as a page that sorts and filters without a network, and as CSV and LaTeX."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from memagent_lib.evaluation import amount
+from memagent_lib.pages import Page, render
+from memagent_lib.paths import absolute, write_atomically
+from memagent_lib.tracking import different_kinds
+
+FORMS = (".html", ".csv", ".tex")
+_WORDS = {
+    "chunks": "length",
+    "scored": "n",
+    "seconds": "seconds, median",
+    "seconds_95": "seconds, 95 %",
+    "gflops": "GFLOPs",
+    "run_id": "run",
+}
+_SHARES = ("accuracy", "capture", "retention")
+_COUNTS = ("chunks", "scored", "failed")
+_AMOUNTS = ("tokens", "turns", "seconds", "seconds_95", "gflops")
+
+
+def leaderboard_page(board: pd.DataFrame) -> Page:
+    """Return the page of a leaderboard (:func:`memagent_lib.tracking.leaderboard`)."""
+    columns = [name for name in board.columns if name not in ("low", "high")]
+    rows = [[_cell(name, row) for name in columns] for row in board.to_dict("records")]
+    warnings = different_kinds(board)
+    without = board.attrs.get("without_rows", [])
+    if without:
+        warnings.append(f"not listed, because they have no table of rows: the runs {', '.join(without)}")
+    data = json.dumps({"columns": [_WORDS.get(name, name) for name in columns], "rows": rows})
+    body = render("inspector/leaderboard.html", warnings=warnings, data=Markup(data.replace("<", "\\u003c")))
+    return Page("Leaderboard", body)
+
+
+def save_leaderboard(board: pd.DataFrame, path: str | Path) -> Path:
+    """Write a leaderboard as the page, CSV or LaTeX table that the suffix of ``path`` names; return the path.
+
+    CSV has the numbers as they are; LaTeX the words of the page.
+    """
+    path = require_form(path)
+    if path.suffix == ".html":
+        return leaderboard_page(board).save(path)
+    if path.suffix == ".csv":
+        return write_atomically(path, board.to_csv(index=False))
+    columns = [name for name in board.columns if name not in ("low", "high", "run_id", "started")]
+    words = [[_cell(name, row)[1] for name in columns] for row in board.to_dict("records")]
+    table = pd.DataFrame(words, columns=[_WORDS.get(name, name) for name in columns])
+    return write_atomically(path, table.to_latex(index=False, escape=True))
+
+
+def require_form(path: str | Path) -> Path:
+    """Return the absolute path; raise ``ValueError`` if its suffix is none of :data:`FORMS`."""
+    path = absolute(path)
+    if path.suffix not in FORMS:
+        raise ValueError(f"a leaderboard is written as {', '.join(FORMS)}, by the file's suffix; got {path.name!r}")
+    return path
+
+
+def _cell(name: str, row: dict[str, Any]) -> tuple[float | str, str]:
+    """Return the value by which a cell sorts, and its text."""
+    value = row[name]
+    if value is None or pd.isna(value):
+        return "", ""
+    if name in _SHARES:
+        text = f"{100 * value:.1f} %"
+        if name == "accuracy":
+            text += f" [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
+        return float(value), text
+    if name in _COUNTS:
+        return float(value), f"{int(value):,}"
+    if name in _AMOUNTS:
+        return float(value), amount(value)
+    if isinstance(value, pd.Timestamp):
+        text = f"{value:%Y-%m-%d %H:%M}"
+        return text, text
+    return str(value), str(value)

@@ -1,0 +1,74 @@
+"""The leaderboard: every evaluation of a store, a row per policy, reader, data and length, with score and costs.
+
+Scores of different judges, code or documents are of different kinds. They stand in one table, marked, and are never
+subtracted from each other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from memagent_lib.evaluation import COSTS, SAME, costs, settings_in_words, summarise
+from memagent_lib.journal import digest
+from memagent_lib.tracking.evaluations import ROWS, evaluations
+from memagent_lib.tracking.runs import Experiment
+from memagent_lib.tracking.store import TrackingError
+
+KINDS = {"judge": "judges", "code": "versions of the code", "documents": "sets of documents"}
+"""Columns in which two rows must agree before their scores can be compared, and their names in words."""
+_GROUP = ["task", "file", "chunks", "policy", "reader", "settings", "judge", "code", "run_id", "started"]
+_DATA = ["task", "file", "chunks"]
+_COLUMNS = [*_DATA, "policy", "reader", "settings", "accuracy", "low", "high", "scored", "failed", "capture",
+            "retention", *COSTS, "judge", "code", "documents", "started", "run_id"]  # fmt: skip
+
+
+def leaderboard(experiment: Experiment) -> pd.DataFrame:
+    """Return a row per run, policy, reader, task, data file and length; the best of each length first.
+
+    ``accuracy`` has its 95 % Wilson interval ``low, high``; ``documents`` is a hash of the documents that were read,
+    and ``settings`` are those that differ between any two evaluations. Runs that have no table of rows are named in
+    ``attrs["without_rows"]``. Raises :class:`TrackingError` if no evaluation has one.
+    """
+    frames = []
+    without = []
+    for run in evaluations(experiment)[["run_id", "policy", "started"]].to_dict("records"):
+        try:
+            rows = experiment.join(run["run_id"]).read_table(ROWS)
+        except TrackingError:
+            without.append(run["run_id"])
+            continue
+        policy = rows["policy"] if "policy" in rows else run["policy"]
+        frames.append(rows.assign(policy=policy, run_id=run["run_id"], started=run["started"]))
+    if not frames:
+        raise TrackingError(
+            f"no evaluation in {experiment.uri}; make one with: memagent evaluate DATA --model MODEL --out FOLDER"
+        )
+    rows = pd.concat(frames, ignore_index=True)
+    rows = rows.assign(settings=settings_in_words(rows), judge=rows["rule"].fillna(""))
+    grouped = rows.groupby(_GROUP, dropna=False)
+    documents = grouped[SAME].apply(_hash_of_documents).rename("documents").reset_index()
+    board = summarise(rows, _GROUP).drop(columns="turns")
+    board = board.merge(costs(rows, _GROUP).drop(columns="n"), on=_GROUP, how="left").merge(documents, on=_GROUP)
+    board = board.reindex(columns=[name for name in _COLUMNS if name in board])
+    board = board.sort_values([*_DATA, "accuracy"], ascending=[True, True, True, False], ignore_index=True)
+    board.attrs["without_rows"] = without
+    return board
+
+
+def different_kinds(board: pd.DataFrame) -> list[str]:
+    """Return a sentence for each task, data file and length whose rows cannot all be compared, with the reason."""
+    notes = []
+    for names, group in board.groupby(_DATA, sort=False, dropna=False):
+        reasons = [f"{group[name].nunique()} {words}" for name, words in KINDS.items() if group[name].nunique() > 1]
+        if reasons:
+            where = " ".join(str(name) for name in names[:2] if not pd.isna(name))
+            length = "" if pd.isna(names[2]) else f" at {int(names[2]):,} chunks"
+            notes.append(f"{where}{length}: rows of {', '.join(reasons)} are not compared with each other")
+    return notes
+
+
+def _hash_of_documents(rows: pd.DataFrame) -> str:
+    pairs: list[tuple[Any, ...]] = sorted(set(rows.itertuples(index=False, name=None)))
+    return digest("\0".join(map(str, pairs)))[:6]

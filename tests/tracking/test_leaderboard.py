@@ -1,0 +1,88 @@
+"""The leaderboard: a row per policy, reader and length with score and cost, as page, CSV and LaTeX."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from memagent_lib.agent import Agent
+from memagent_lib.backends import Scripted
+from memagent_lib.cli import main
+from memagent_lib.data import make, save
+from memagent_lib.evaluation import EvaluationPlan
+from memagent_lib.inspector import leaderboard_page, save_leaderboard
+from memagent_lib.prompts import Budget, Encoder, Template
+from memagent_lib.tracking import Experiment, TrackingError, different_kinds, evaluate_files, leaderboard
+
+SIZES = {"chunk_tokens": 200, "answer_tokens": 16, "question_tokens": 64}
+
+
+@pytest.fixture
+def board(tokenizer, workspace: Path, tmp_path: Path) -> pd.DataFrame:
+    """Two policies with memories of two sizes, read by two readers; the second policy knows the answers."""
+    file = save(make("needle", 3, 5, tokenizer, chunks=2, chunk_tokens=200), tmp_path / "test_2.parquet")
+    answers = {row.question: row.answers[0] for row in make("needle", 3, 5, tokenizer, chunks=2, chunk_tokens=200)}
+
+    def knows(text: str) -> str:
+        return next(f"\\boxed{{{answer}}}" for question, answer in answers.items() if question in text)
+
+    experiment = Experiment.open(workspace)
+    for policy, reply, memory in (("guesses", lambda text: "\\boxed{0}", 20), ("knows", knows, 60)):
+        encoder = Encoder(tokenizer, Template.load("short"), Budget(memory_tokens=memory, **SIZES))
+        agent = Agent(encoder, Scripted(reply))
+        with experiment.run(f"evaluate {policy}", {"policy": policy}) as run:
+            evaluate_files(run, agent, EvaluationPlan([file], readers=["overwrite", "blind"]), tmp_path, policy=policy)
+    return leaderboard(experiment)
+
+
+def test_each_reader_of_each_policy_has_score_and_cost(board) -> None:
+    assert board[["file", "chunks", "policy", "reader", "settings", "accuracy", "scored", "turns"]].values.tolist() == [
+        ["test_2.parquet", 2, "knows", "blind", "memory 60", 1.0, 3, 1.0],
+        ["test_2.parquet", 2, "knows", "overwrite", "memory 60", 1.0, 3, 3.0],
+        ["test_2.parquet", 2, "guesses", "blind", "memory 20", 0.0, 3, 1.0],
+        ["test_2.parquet", 2, "guesses", "overwrite", "memory 20", 0.0, 3, 3.0],
+    ]
+    assert board["documents"].nunique() == board["code"].nunique() == 1
+    assert {"tokens", "seconds", "seconds_95"} <= set(board) and different_kinds(board) == []
+
+
+def test_rows_of_different_kinds_are_named_on_the_page(board) -> None:
+    mixed = board.assign(code=["1", "2", "1", "1"], judge=["boxed", "boxed", "contains", "boxed"])
+    mixed.attrs["without_rows"] = ["abc"]
+    note = (
+        "needle test_2.parquet at 2 chunks: rows of 2 judges, 2 versions of the code are not compared with each other"
+    )
+    assert different_kinds(mixed) == [note]
+    page = leaderboard_page(mixed.assign(policy="</script><b>bold")).body
+    assert note in page and "not listed, because they have no table of rows: the runs abc" in page
+    data = json.loads(re.search(r'application/json">(.*?)</script>', page, re.DOTALL).group(1))
+    assert data["columns"][:6] == ["task", "file", "length", "policy", "reader", "settings"]
+    assert data["rows"][0][3] == ["</script><b>bold"] * 2
+    assert data["rows"][0][data["columns"].index("accuracy")] == [1.0, "100.0 % [43.9, 100.0]"]
+
+
+def test_a_board_is_saved_as_page_csv_or_latex(board, tmp_path: Path) -> None:
+    saved = pd.read_csv(save_leaderboard(board, tmp_path / "board.csv"))
+    assert saved["accuracy"].tolist() == board["accuracy"].tolist()
+    latex = save_leaderboard(board, tmp_path / "board.tex").read_text()
+    assert latex.count("\\\\") == 5
+    assert r"test\_2.parquet & 2 & knows & blind & memory 60 & 100.0 \% [43.9, 100.0]" in latex
+    assert "<h1>Leaderboard</h1>" in save_leaderboard(board, tmp_path / "board.html").read_text()
+    with pytest.raises(ValueError, match=r"written as .html, .csv, .tex, by the file's suffix; got 'board.xlsx'"):
+        save_leaderboard(board, tmp_path / "board.xlsx")
+
+
+def test_the_command_prints_the_path_or_one_line(board, workspace: Path, tmp_path: Path, capsys) -> None:
+    assert main(["leaderboard", "--tracking", str(workspace)]) == 0
+    assert capsys.readouterr().out == f"{workspace / 'leaderboard.html'}\n"
+    assert main(["leaderboard", "--tracking", str(tmp_path / "empty")]) == 2
+    assert "make one with: memagent evaluate DATA --model MODEL --out FOLDER" in capsys.readouterr().err
+
+
+def test_a_store_without_evaluations_names_the_command(workspace: Path) -> None:
+    with pytest.raises(TrackingError, match=r"no evaluation in .*; make one with: memagent evaluate"):
+        leaderboard(Experiment.open(workspace))
