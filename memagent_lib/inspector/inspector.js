@@ -57,6 +57,16 @@ function aligned(from, to, turn) {
   return best;
 }
 
+// The worst fate of several turns, which share one bar.
+const worstOf = (fates) => [...fates].reduce((a, b) => (WORST.indexOf(b) > WORST.indexOf(a) ? b : a));
+
+// Offer text to save as a file, without a network.
+function download(text, type, name) {
+  const link = make("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
 class Timeline {
   constructor(onTurn) {
     this.canvas = make("canvas", { class: "ma-time", tabindex: "0", role: "slider", "aria-label": "turn", "aria-valuemin": "1" });
@@ -94,6 +104,11 @@ class Timeline {
     this.draw();
   }
 
+  colours() {
+    const style = getComputedStyle(this.canvas);
+    return Object.fromEntries(Object.entries(FATES).map(([letter, name]) => [letter, style.getPropertyValue(`--${name}`).trim()]));
+  }
+
   // Everything is drawn at whole device pixels: edges between pixels would look like stripes that are not in the data.
   draw() {
     const { canvas, story } = this;
@@ -101,8 +116,7 @@ class Timeline {
     if (!story || !width) return;
     canvas.width = width;
     canvas.height = height;
-    const pen = canvas.getContext("2d"), style = getComputedStyle(canvas), px = (n) => Math.round(n * ratio);
-    const colour = Object.fromEntries(Object.entries(FATES).map(([letter, name]) => [letter, style.getPropertyValue(`--${name}`).trim()]));
+    const pen = canvas.getContext("2d"), style = getComputedStyle(canvas), px = (n) => Math.round(n * ratio), colour = this.colours();
     const floor = height - px(26), most = story.tokens.reduce((a, b) => Math.max(a, b), 1), n = story.fates.length;
     const edge = (turn) => Math.round((turn * width) / n), gap = width / n >= 7 * ratio ? px(1) : 0;
     const tall = (tokens) => px(4) + Math.round((floor - px(8)) * (tokens / most));
@@ -113,7 +127,7 @@ class Timeline {
     const bars = Math.min(n, width), turnOf = (b) => Math.floor((b * n) / bars);
     for (let b = 0; b < bars; b++) {
       const first = turnOf(b), end = turnOf(b + 1), x = Math.round((b * width) / bars), next = Math.round(((b + 1) * width) / bars);
-      const worst = [...story.fates.slice(first, end)].reduce((a, b) => (WORST.indexOf(b) > WORST.indexOf(a) ? b : a));
+      const worst = worstOf(story.fates.slice(first, end));
       bar(x, Math.max(1, next - x - gap), worst, Math.max(...story.tokens.slice(first, end)));
     }
     pen.fillStyle = colour.l;
@@ -152,6 +166,34 @@ class Timeline {
   }
 }
 
+// The timeline as a picture of its own, in the colours of the page but with dark ink on white, for papers and slides.
+function timelineSvg(entry, story, colours) {
+  const width = 900, floor = 96, n = story.fates.length, bars = Math.min(n, width), most = Math.max(1, ...story.tokens);
+  const svg = (name, attributes, ...children) => {
+    const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    node.append(...children);
+    return node;
+  };
+  const text = (x, y, words, more = {}) => svg("text", { x, y, "font-size": 12, ...more }, words);
+  const at = (turn) => (turn * width) / n, middle = (turn) => at(turn + 0.5);
+  const columns = Array.from({ length: bars }, (_, b) => {
+    const first = Math.floor((b * n) / bars), end = Math.floor(((b + 1) * n) / bars);
+    const worst = worstOf(story.fates.slice(first, end)), tall = 4 + 50 * (Math.max(...story.tokens.slice(first, end)) / most);
+    const wide = width / bars - (bars < 120 ? 1 : 0);
+    return svg("rect", { x: (b * width) / bars, y: floor - tall, width: wide, height: tall, fill: colours[worst] }, svg("title", {}, `turn ${first + 1}: ${NAMES[FATES[worst]]}`));
+  });
+  const cuts = [...story.cut, ...story.bad].map((turn) => svg("rect", { x: at(turn), y: 38, width: Math.max(2, width / n - 1), height: 3, fill: colours.l }));
+  const marks = story.evidence.map((turn) => svg("path", { transform: `translate(${middle(turn)} ${floor + 2})`, d: "M-4 7 L4 7 L0 0 Z" }));
+  const named = [...new Set([...story.fates])];
+  const legend = named.map((letter, i) => svg("g", { transform: `translate(${i * 170} 138)` }, svg("circle", { cx: 5, cy: 0, r: 5, fill: colours[letter] }), text(15, 4, NAMES[FATES[letter]])));
+  if (story.evidence.length) legend.push(text(named.length * 170, 142, "▲ the chunk with the evidence"));
+  const head = `${entry.name}: ${entry.right ? "right" : "wrong"}, ${entry.found || entry.answer || "no answer"}`;
+  return svg("svg", { viewBox: "-10 0 920 152", width: 920, height: 152, "font-family": "sans-serif", fill: "#222" },
+    svg("rect", { x: -10, width: 920, height: 152, fill: "#fff" }), text(0, 16, entry.question.slice(0, 120), { "font-size": 14, "font-weight": 600 }), text(0, 33, head.slice(0, 140)),
+    ...columns, ...cuts, ...marks, text(0, floor + 22, "turn 1"), text(width, floor + 22, n.toLocaleString(), { "text-anchor": "end" }), ...legend);
+}
+
 // One reading: its head and timeline above, its open turn below. The chunk between them belongs to the view.
 class Side {
   constructor(view, own) {
@@ -175,8 +217,15 @@ class Side {
     this.head.replaceChildren(
       `${entry.name} `, make("b", { class: entry.right ? "ma-right" : "ma-wrong" }, entry.right ? "right" : "wrong"),
       " ", make("code", { title: entry.answer }, entry.answer || "no answer"),
+      make("button", { class: "ma-save", title: "save this timeline as a picture (SVG)", onclick: () => this.save() }, "SVG"),
     );
     this.origin.replaceChildren(make("button", { onclick: () => this.trace(entry.key) }, "Where did these words come from?"));
+  }
+
+  save() {
+    if (!this.story) return;
+    const picture = new XMLSerializer().serializeToString(timelineSvg(this.entry, this.story, this.timeline.colours()));
+    download(picture, "image/svg+xml", `${this.entry.example}.svg`);
   }
 
   fail(failure) {
@@ -422,6 +471,13 @@ class View {
     if (this.sides[0].story) this.set({ turn: Math.max(0, Math.min(this.sides[0].story.fates.length - 1, turn)) });
   }
 
+  // Open a reading, whatever the filters are; without a turn, at the one that its story opens with.
+  open({ policy, key }, turn) {
+    this.matches = null;
+    this.search.value = "";
+    this.set({ policy, reader: "", length: "", fate: "", score: "", search: "", key, turn });
+  }
+
   add(entry, turn) {
     this.entries.set(entry.key, entry);
     this.sides[1].key = undefined;
@@ -585,6 +641,11 @@ function fromKernel(model) {
 
 export default {
   render({ model, el }) {
-    mount(el, fromKernel(model));
+    const inspector = make("div"), list = make("div");
+    const box = make("details", { class: "ma-base ma ma-list" }, make("summary", {}, "All readings as a table"), list);
+    el.replaceChildren(box, inspector);
+    const view = mount(inspector, fromKernel(model));
+    const table = new ReadingsTable(list, model.get("catalog"), (entry) => view.open(entry));
+    model.on("change:catalog", () => table.update(model.get("catalog")));
   },
 };

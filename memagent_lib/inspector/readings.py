@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from memagent_lib.diagnostics import Fate, Provenance, evidence_in
+from memagent_lib.documents import plain
 from memagent_lib.errors import nearest
 from memagent_lib.evaluation import Result, line_name
 from memagent_lib.inspector.word_changes import word_changes
@@ -95,7 +96,7 @@ class Readings:
             "question": example.question,
             "answers": list(example.answers),
             # The list has every reading; full answers would make it megabytes.
-            "answer": result.trace.answer[:_ANSWER_CHARS],
+            "answer": plain(result.trace.answer)[:_ANSWER_CHARS],
             "found": result.score and str(result.score.answer or "")[:_ANSWER_CHARS],
             "score": _value(result),
             "right": result.correct,

@@ -1,5 +1,5 @@
-// A table of all readings of a page: sorted by any column, filtered, searched, saved as CSV; a row opens its reading. Text only ever
-// becomes text nodes. It is put behind inspector.js in one script, and uses its `make`, `unique` and `fillSelect`.
+// A table of all readings, in a page and in JupyterLab: sorted by any column, filtered, searched, saved as CSV; a row opens its reading. Text only ever
+// becomes text nodes. It is put behind inspector.js in one script, and uses its `make`, `unique`, `fillSelect` and `download`.
 
 const MOST_ROWS = 100;
 const number = (value) => (typeof value === "number" ? value.toLocaleString(undefined, { maximumFractionDigits: 2 }) : value ?? "");
@@ -32,6 +32,11 @@ class ReadingsTable {
       make("button", { onclick: () => this.save() }, "CSV"), this.count);
     root.replaceChildren(make("div", { class: "ma-base ma ma-readings" }, bar,
       make("div", { class: "ma-rows", tabindex: "0" }, make("table", {}, make("thead", {}, make("tr", {}, ...this.heads)), this.body)), this.more));
+    this.draw();
+  }
+
+  update(catalog) {
+    this.catalog = catalog;
     this.draw();
   }
 
@@ -78,8 +83,6 @@ class ReadingsTable {
   }
 
   save() {
-    const link = make("a", { href: URL.createObjectURL(new Blob([this.csv()], { type: "text/csv" })), download: "readings.csv" });
-    link.click();
-    URL.revokeObjectURL(link.href);
+    download(this.csv(), "text/csv", "readings.csv");
   }
 }

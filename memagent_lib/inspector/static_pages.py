@@ -21,8 +21,8 @@ from memagent_lib.evaluation import Result
 from memagent_lib.inspector.readings import FATES, Readings
 from memagent_lib.pages import Page, render
 
-TABLE_SCRIPT = Path(__file__).with_name("readings_table.js")
-SCRIPT = Path(__file__).parent / "inspector.js"
+SCRIPT = "".join(Path(__file__).with_name(name).read_text("utf-8") for name in ("inspector.js", "readings_table.js"))
+"""The inspector and its table of readings as one JavaScript module."""
 ROOM_MB = 8.0
 _FATE_OF_LETTER = {fate.letter: fate for fate in FATES}
 _MARGIN_CHARS = 160
@@ -104,8 +104,7 @@ def to_html(
     compressed = {document: _packed(pack) for document, pack in packs.items()}
     data = {"catalog": readings.catalog(), "state": state, "room": room, "packs": compressed}
     # "</script>" inside a string would end the script element, and so would one inside a document's text.
-    source = "".join(file.read_text(encoding="utf-8") for file in (SCRIPT, TABLE_SCRIPT))
-    script = Markup(source.replace("</", "<\\/"))
+    script = Markup(SCRIPT.replace("</", "<\\/"))
     escaped = Markup(json.dumps(data).replace("<", "\\u003c"))
     counts = {"left_out": len(keys) - complete, "all": len(keys), "room": room}
     return Page(first["example"], render("inspector/interactive.html", data=escaped, script=script, **counts))

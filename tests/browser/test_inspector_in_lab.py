@@ -83,6 +83,9 @@ def test_724_turns_open_move_survive_a_reload_and_a_new_kernel(page: Page, lab, 
     expect(detail).to_contain_text("turn 400: chunk 400 in memory")
     page.keyboard.press("n")
     expect(detail).to_contain_text("turn 401: chunk 401 noted and lost")
+    page.get_by_text("All readings as a table").click()
+    page.locator(".ma-list tbody tr").click()
+    expect(page.locator(".ma-list tbody td").first).to_have_text("long")
     jupyter.save(page)
 
     page.reload()

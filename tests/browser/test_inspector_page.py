@@ -6,6 +6,7 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
@@ -83,7 +84,7 @@ def test_it_opens_on_the_first_loss_beside_the_other_policy(page: Page, readings
     left, right = page.locator(".ma-detail").all()
     expect(left).to_contain_text("turn 10: chunk 10 noted and lost")
     expect(right).to_contain_text("turn 10: chunk 10 in memory")
-    expect(page.locator("h4").first).to_have_text("warm start wrong \\boxed{9}")
+    expect(page.locator("h4").first).to_contain_text("warm start wrong 9")
     expect(page.locator(".ma-chunk")).to_have_count(1)  # both have read it
 
 
@@ -270,3 +271,16 @@ def test_a_page_with_its_table_fits_a_narrow_window(page: Page, readings: Readin
     page.set_viewport_size({"width": 1024, "height": 700})
     expect(page.locator(".ma-detail").first).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_a_timeline_is_saved_as_a_picture(page: Page, readings: Readings) -> None:
+    opened(page, readings, turn=6)
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="SVG").first.click()
+    picture = ElementTree.parse(saved.value.path()).getroot()
+    name = "{http://www.w3.org/2000/svg}"
+    bars = [title.text for title in picture.iter(f"{name}title")]
+    assert (len(bars), bars[0], bars[9]) == (21, "turn 1: not read yet", "turn 10: noted and lost")
+    words = [text.text for text in picture.iter(f"{name}text")]
+    assert words[:2] == [QUESTION, "warm start: wrong, 9"]
+    assert saved.value.suggested_filename == "first.svg"
