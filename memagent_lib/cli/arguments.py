@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,13 @@ def file_of(verb: str, path: str) -> Path:
     if keys & _FILE_KEYS[other] and not keys & _FILE_KEYS[verb]:
         raise ValueError(f"{path} is a file of `memagent {other}`; run it with: memagent {other} {path}")
     return file.absolute()
+
+
+def look_next(page: str | Path = "", mlflow: str = "", command: str = "") -> None:
+    """Print what to look at after a command, on standard error: a page, a page of MLflow, another command."""
+    for name, where in (("page", page), ("MLflow", mlflow), ("next", command)):
+        if where:
+            print(f"{name:<8}{where}", file=sys.stderr)
 
 
 def port_refused(host: str, port: int, failure: OSError) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memagent_lib.cli.agent_options import add_chat_template_option, chat_template_of
-from memagent_lib.cli.arguments import Verbs, add_verb, option, switch
+from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option, switch
 from memagent_lib.models import find_model
 from memagent_lib.paths import default_model
 from memagent_lib.settings import key_value
@@ -135,6 +135,7 @@ def _make(a: argparse.Namespace) -> int:
     )
     _warn_of_guesses(a.rule)
     print(f"{n:,} examples of {a.task} in {save(_with_progress(examples, n), a.out)}")
+    look_next(command=f"memagent evaluate {a.out} --model MODEL --out FOLDER")
     return 0
 
 
@@ -176,6 +177,7 @@ def _convert(a: argparse.Namespace) -> int:
     for note in chosen.notes:
         print(note)
     print(f"{len(chosen.questions):,} questions of {', '.join(paths)} in {written} ({chosen.summary()})")
+    look_next(command=f"memagent evaluate {written} --model MODEL --out FOLDER")
     return 0
 
 

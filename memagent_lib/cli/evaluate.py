@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memagent_lib.cli.agent_options import add_agent_options, agent_of, api_key
-from memagent_lib.cli.arguments import Verbs, add_verb, option
+from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -144,7 +144,8 @@ def run(a: argparse.Namespace) -> int:
     print(f"\njudged by {judges(rows)}", file=sys.stderr)
     if "model_judge" in rows.attrs:
         print(rows.attrs["model_judge"], file=sys.stderr)
-    print(f"run {tracked.id} in {a.tracking}; readings in {a.out}/readings{page}", file=sys.stderr)
+    print(f"run {tracked.id} in {a.tracking}; readings in {a.out}/readings", file=sys.stderr)
+    look_next(page, tracked.page, f"memagent report {a.out}")
     # If only some readings failed, the others are a result; if all did, nothing was measured.
     return 0 if rows["score"].notna().any() else 1
 
@@ -222,8 +223,8 @@ def _require_same_chunks(folder: Path, policy: str, chunk_tokens: int) -> None:
         )
 
 
-def _page(tracked: Run, results: Sequence[Result], policy: str, folder: Path) -> str:
-    """Write the inspector's page of all readings, those of this call and earlier ones; return a note for the user.
+def _page(tracked: Run, results: Sequence[Result], policy: str, folder: Path) -> Path | str:
+    """Write the inspector's page of all readings, of this call and earlier ones; return its path, or "" without one.
 
     The earlier ones are those whose rows are in ``folder``. If they cannot be loaded, a warning is printed.
     """
@@ -239,5 +240,5 @@ def _page(tracked: Run, results: Sequence[Result], policy: str, folder: Path) ->
     except (ValueError, OSError) as failure:
         print(f"warning: the page shows the readings of this call alone: {failure}", file=sys.stderr)
     if not any(read.values()):
-        return "; every reading failed"
-    return f"; inspector page {inspector.to_html(read).save(folder / 'inspector.html')}"
+        return ""
+    return inspector.to_html(read).save(folder / "inspector.html")

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from memagent_lib.cli.agent_options import add_agent_options, agent_of
-from memagent_lib.cli.arguments import Verbs, add_verb, option
+from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option
 
 if TYPE_CHECKING:
     from memagent_lib.agent import Agent
@@ -83,7 +83,9 @@ def run(a: argparse.Namespace) -> int:
     if a.save:
         print(f"wrote {reading.save(a.save)}", file=sys.stderr)
     if a.html:
-        print(f"wrote {reading.to_html(a.html)}", file=sys.stderr)
+        look_next(page=reading.to_html(a.html))
+    else:
+        look_next(command="--html PAGE.html shows how the memory grew, and the sentences that the answer rests on")
     return 0
 
 

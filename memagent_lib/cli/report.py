@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from memagent_lib.cli.arguments import Verbs, add_verb, option
+from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option
 
 EXAMPLES = """\
 examples:
@@ -26,10 +26,12 @@ def add_parser(verbs: Verbs) -> None:
 def run(a: argparse.Namespace) -> int:
     from memagent_lib.inspector import EvaluationReport
     from memagent_lib.paths import absolute
+    from memagent_lib.tracking import EVALUATIONS, mlflow_page
 
     report = EvaluationReport.of(a.folder, a.tracking, a.first)
     path = report.page().save(absolute(a.out or f"{a.folder}/report.html"))
     for warning in report.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     print(path)
+    look_next(mlflow=mlflow_page(report.experiment.uri, f"experiments/{report.experiment.experiment_id}/{EVALUATIONS}"))
     return 0

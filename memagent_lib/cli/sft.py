@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memagent_lib.cli.arguments import Verbs, add_verb, option, switch
+from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option, switch
 
 if TYPE_CHECKING:
     from memagent_lib.prompts import Encoder
@@ -77,7 +77,8 @@ def run(a: argparse.Namespace) -> int:
         AgentSettings.of(Template.load(reading.template), reading.budget, reading.reader).save(model)
         tracked.tags({KIND_TAG: "sft", "model": str(model), "model_hash": model_hash(str(model))})
     print(f"model in {model}; run {tracked.id} in {a.tracking}")
-    print(f"next: memagent evaluate DATA.parquet --model {model}, or memagent train RECIPE.toml model.path={model}")
+    train = f"memagent train RECIPE.toml model.path={model}"
+    look_next(mlflow=tracked.page, command=f"memagent evaluate DATA.parquet --model {model}, or {train}")
     return 0
 
 

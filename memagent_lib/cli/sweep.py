@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from memagent_lib.cli.arguments import Verbs, add_verb, file_of, option, switch
+from memagent_lib.cli.arguments import Verbs, add_verb, file_of, look_next, option, switch
 
 EXAMPLES = """\
 A grid: every combination of the values, four here. Parameters are the variables in the notebook's cell tagged
@@ -65,9 +65,14 @@ def _how_to_continue(a: argparse.Namespace) -> str:
 
 def run(a: argparse.Namespace) -> int:
     from memagent_lib import sweeps
+    from memagent_lib.paths import display
 
     if a.status:  # the exit status is 1 while points are unfinished, even if the sweep is still running
         return int(not sweeps.show_sweep(a.status))
     if not a.file:
         raise ValueError("no sweep to run: memagent sweep FILE.toml; memagent sweep --help shows such a file")
-    return int(not sweeps.run_sweep(file_of("sweep", a.file), workers=a.workers, retry=a.retry).ok)
+    result = sweeps.run_sweep(file_of("sweep", a.file), workers=a.workers, retry=a.retry)
+    folder = display(result.folder)
+    again = f"memagent sweep {a.file} --retry runs what failed"
+    look_next(result.folder / "notebooks", result.mlflow, f"memagent report {folder}" if result.ok else again)
+    return int(not result.ok)

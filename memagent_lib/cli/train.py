@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from memagent_lib.cli.arguments import Verbs, add_verb, file_of, option, switch
+from memagent_lib.cli.arguments import Verbs, add_verb, file_of, look_next, option, switch
+
+if TYPE_CHECKING:
+    from memagent_lib.rl import TrainingRun, TrainingStatus
 
 EXAMPLES = """\
 examples:
@@ -65,9 +70,28 @@ def run(a: argparse.Namespace) -> int:
     started = launch(config, out, resume=a.resume)
     print(f"training in {started.folder.path}; it continues when this terminal closes")
     if a.detach:
+        look_next(command=f"memagent follow {out}")
         return 0
     print("Ctrl-C stops it after its current step and a checkpoint; --resume continues from there", flush=True)
-    print(panel.outcome(panel.watch(started, stop_on_interrupt=True)))
+    return _ended(started, panel.watch(started, stop_on_interrupt=True))
+
+
+def _ended(run: TrainingRun, status: TrainingStatus) -> int:
+    """Print how a run ended and where to look next; return the exit status."""
+    from memagent_lib import panel
+    from memagent_lib.paths import display
+    from memagent_lib.tracking import Experiment, TrackingError
+
+    print(panel.outcome(status), flush=True)
+    tracking = run.folder.recipe()[0].tracking
+    mlflow = ""
+    if status.mlflow_run and tracking.uri:
+        with suppress(TrackingError):  # the run has ended well, even if its server is gone by now
+            mlflow = Experiment.open(tracking.uri, tracking.experiment).join(status.mlflow_run).page
+    command = f"memagent resume {display(run.folder.path)}"
+    if status.state == "finished":
+        command = f"memagent evaluate DATA.parquet --model {display(run.folder.model)} --out FOLDER"
+    look_next(mlflow=mlflow, command=command)
     return 0
 
 
@@ -82,20 +106,21 @@ def _print_loaded(recipe: str, settings: Sequence[str]) -> None:
 def follow(a: argparse.Namespace) -> int:
     from memagent_lib import panel
 
-    print(panel.outcome(panel.watch(panel.attach(a.folder))))
-    return 0
+    run = panel.attach(a.folder)
+    return _ended(run, panel.watch(run))
 
 
 def stop(a: argparse.Namespace) -> int:
     from memagent_lib import panel
 
-    print(panel.outcome(panel.attach(a.folder).stop(until_resumed=True)))
-    return 0
+    run = panel.attach(a.folder)
+    return _ended(run, run.stop(until_resumed=True))
 
 
 def resume(a: argparse.Namespace) -> int:
     from memagent_lib import panel
 
     run = panel.resume(a.folder)
-    print(f"training in {run.folder.path}; watch it with: memagent follow {a.folder}")
+    print(f"training in {run.folder.path}")
+    look_next(command=f"memagent follow {a.folder}")
     return 0

@@ -40,11 +40,15 @@ SWEEP_FILE = "sweep.json"
 
 @dataclass(frozen=True)
 class SweepResult:
-    """The outcome of a sweep. ``frame`` has a row per point, with the point's parameters as columns."""
+    """The outcome of a sweep.
+
+    ``frame`` has a row per point, with the point's parameters as columns. ``mlflow`` is where its run opens.
+    """
 
     folder: Path
     run_id: str
     frame: pd.DataFrame
+    mlflow: str = ""
 
     @property
     def ok(self) -> bool:
@@ -75,7 +79,7 @@ def run_sweep(
         )
         with SweepBoard(stages, quiet) as board:
             _SweepRun(spec, experiment, parent, board, retry).run(stages)
-        result = SweepResult(spec.path, parent.id, _frame(stages))
+        result = SweepResult(spec.path, parent.id, _frame(stages), parent.page)
         # As text, because parameters of several notebooks share a column and differ in type.
         parent.table(result.frame.astype(str), "points.parquet")
         parent.end(RunStatus.FINISHED if result.ok else RunStatus.FAILED)

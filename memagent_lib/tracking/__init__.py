@@ -19,7 +19,7 @@ from memagent_lib.tracking.evaluations import (
 )
 from memagent_lib.tracking.frames import load_curve, load_runs
 from memagent_lib.tracking.runs import PARENT_TAG, Experiment, Run, RunStatus, policy_name
-from memagent_lib.tracking.saved_views import EVALUATIONS, KIND_TAG, READINGS, TRAININGS
+from memagent_lib.tracking.saved_views import EVALUATIONS, KIND_TAG, READINGS, TRAININGS, mlflow_page
 from memagent_lib.tracking.store import TrackingError, store_uri
 from memagent_lib.tracking.traces import log_traces, search_traces
 
@@ -47,6 +47,7 @@ __all__ = [
     "log_readings",
     "log_results",
     "log_traces",
+    "mlflow_page",
     "policy_name",
     "rows_file",
     "search_traces",

@@ -24,7 +24,7 @@ import pandas as pd
 from memagent_lib.paths import absolute, bytes_of
 from memagent_lib.processes import Terminated, is_gone, terminable, this_process
 from memagent_lib.provenance import code_version, environment, model_hash
-from memagent_lib.tracking.saved_views import save_views
+from memagent_lib.tracking.saved_views import mlflow_page, save_views
 from memagent_lib.tracking.store import TrackingError, client_of, prepare, sqlite_file, store_uri, with_retries
 
 if TYPE_CHECKING:
@@ -301,6 +301,11 @@ class Run:
     def end(self, status: RunStatus | str = RunStatus.FINISHED) -> None:
         """End the run, with its final status."""
         self._call("set_terminated", str(RunStatus(status)))
+
+    @property
+    def page(self) -> str:
+        """Where a person opens the run in MLflow (:func:`mlflow_page`)."""
+        return mlflow_page(self.experiment.uri, f"experiments/{self.experiment.experiment_id}/runs/{self.id}")
 
     def resume(self) -> None:
         """Set an ended run to RUNNING again, now owned by this process."""

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from memagent_lib.tracking.store import client_of
+from memagent_lib.paths import absolute
+from memagent_lib.tracking.store import client_of, store_uri
 
 if TYPE_CHECKING:
     from mlflow.entities import Experiment as StoredExperiment
@@ -37,6 +38,19 @@ def save_views(uri: str, stored: StoredExperiment) -> None:
         if stored.tags.get(tag) != view:
             with suppress(MlflowException):  # a view is no reason to refuse a store
                 client_of(uri).set_experiment_tag(stored.experiment_id, tag, view)
+
+
+def mlflow_page(uri: str, page: str) -> str:
+    """Return where a person opens a page of MLflow, such as ``runs``: its address, and the command that serves it.
+
+    A store behind a server needs no command.
+    """
+    if uri.startswith("http"):
+        return f"{uri.rstrip('/')}/#/{page}"
+    served_by = f"mlflow server --backend-store-uri {uri}"
+    if uri == store_uri(absolute("runs")):
+        served_by = "memagent lab"
+    return f"http://127.0.0.1:5000/#/{page} while `{served_by}` runs"
 
 
 def _views() -> dict[str, str]:

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from memagent_lib import plots
+from memagent_lib.cli.main import main
 from memagent_lib.evaluation import Result
 from memagent_lib.panel import attach, begin, curve, log_training, report, resume, settle, show, watch
 from memagent_lib.panel.curve_charts import svg_chart
@@ -337,3 +338,22 @@ def test_without_a_terminal_watching_prints_a_line_per_event(running: RunFolder,
         "running: step 4 of 5, reward 0.500, 2 rollouts failed once",
     ]
     assert printed.err == ""
+
+
+def test_follow_ends_with_the_run_in_mlflow(run: RunFolder, workspace: Path, capsys) -> None:
+    entry = Experiment.open(workspace).start("train")
+    tables = {
+        "model": {"path": "policy"},
+        "data": {"train": "a.parquet", "eval": "b.parquet"},
+        "reading": {},
+        "verl": {"trainer.total_training_steps": 3},
+        "tracking": {"uri": str(workspace)},
+    }
+    config = resolved(Recipe.from_tables(tables), run).to_tables()
+    run.config.write_text(json.dumps({"config": config, "device": "cpu"}))
+    run.write_status(replace(run.status(), state=TrainingState.FINISHED, mlflow_run=entry.id))
+    assert main(["follow", str(run.path)]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        f"MLflow  {entry.page}",
+        f"next    memagent evaluate DATA.parquet --model {run.model} --out FOLDER",
+    ]
