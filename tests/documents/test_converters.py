@@ -487,7 +487,57 @@ FILES = [
     ("lease", one_page(), "pdf"),
     ("notes", b'{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}', "ipynb"),
     ("rents.TSV", b"Name\tRent\n", "csv"),
+    ("export", b'<?xml version="1.0"?><rents><rent>5</rent></rents>', "xml"),
+    ("paper.nxml", b"<article><p>x</p></article>", "xml"),
+    ("film.srt", b"1\r\n00:00:01,000 --> 00:00:02,000\r\nHello\r\n", "subtitles"),
+    ("talk", b"\xef\xbb\xbfWEBVTT\n\n00:01.000 --> 00:02.000\nHello\n", "subtitles"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        # zosmaai/pi-llm-wiki#3: XML was read as raw markup
+        ("<rows><row><a>12</a><b>7</b></row><row><a>3</a></row></rows>", "12\n7\n3\n"),
+        ("<p>The <italic>small</italic> owl<xref>1</xref>, 10<sup>5</sup> <b>Odo</b><i>Blau</i>.</p>",
+         "The small owl1, 10 5 Odo Blau.\n"),
+        ('<tags><tag k="name" v="Odo Blau"/><empty/></tags>', "tag: k name, v Odo Blau\n"),
+        ("<a><!-- no text --><p>Rent&nbsp;5 &lt; 6<!-- x --> &amp; <![CDATA[<7>]]></p></a>", "Rent\xa05 < 6 & <7>\n"),
+        ('<TEI xmlns="urn:x"><l xml:id="a">Ol\u00e9</l><l>two</l></TEI>', "Ol\u00e9\ntwo\n"),
+        ("<rss><item><title>News</title><description>&lt;p&gt;a&lt;/p&gt;&lt;p&gt;b&lt;/p&gt;</description></item></rss>",
+         "News\na\nb\n"),
+        ("<empty/>", ""),
+    ],
+)  # fmt: skip
+def test_elements_of_xml_stand_apart(data, text):
+    whole = f'<?xml version="1.0" encoding="ISO-8859-1"?>\n<!DOCTYPE x SYSTEM "x.dtd">\n{data}'
+    assert text_of("export.xml", whole.encode("latin-1")) == text
+
+
+def test_attributes_of_xml_that_are_left_out_are_counted():
+    assert notes_of("a.xml", b'<a n="1"><b id="x">t</b></a>') == [
+        "2 attributes of elements with text left out from a.xml"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ("1\n00:00:01,000 --> 00:00:02,500\n<i>Where</i> is\nOdo?\n\n2\n00:01:02,0 --> 00:01:03,0\n{\\an8}Away.\n",
+         "[00:00:01] Where is\nOdo?\n[00:01:02] Away.\n"),
+        # glut23/webvtt-py#4: the times of single words were read as text
+        ("WEBVTT\n\nNOTE by me\n\nSTYLE\n::cue {}\n\nintro\n00:01.000 --> 00:02.000 align:start\n"
+         "<v Odo Blau>a<00:01.200><c> b</c> &amp; c</v>\n",
+         "[00:01] Odo Blau: a b & c\n"),
+        # tkarabela/pysubs2#115: times in a dialogue are no cue
+        ("1\n00:00:01,000 --> 00:00:02,000\nMeet at 10:00:00,000 to 11:00:00,000\n",
+         "[00:00:01] Meet at 10:00:00,000 to 11:00:00,000\n"),
+        ("1\n00:00:01,000 --> 00:00:02,000\nIn\n1984\n\n2\n00:00:03,000 --> 00:00:04,000\nb\n",
+         "[00:00:01] In\n1984\n[00:00:03] b\n"),
+    ],
+)  # fmt: skip
+def test_subtitles_are_their_lines_and_times(data, text):
+    assert text_of("film.srt", data.replace("\n", "\r\n").encode()) == text
 
 
 @pytest.mark.parametrize(("name", "data", "kind"), FILES)
@@ -524,6 +574,8 @@ OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(40)
         (b'<?xml version="1.0"?>\n<office:document xmlns:office="urn:x">', "a flat OpenDocument file"),
         (b'<?xml version="1.0"?><?mso-application progid="Word.Document"?><x/>', "a Word 2003 document in XML"),
         (b'<?xml version="1.0"?><?mso-application progid="Excel.Sheet"?><x/>', "an Excel 2003 table in XML"),
+        (b'<?xml version="1.0"?><a><b></a>', "no well-formed XML"),
+        (b"WEBVTT\n\nnothing", "subtitles without a line of times"),
         (b'<!-- made by hand --><svg xmlns="x"><text>Rent</text></svg>', "a drawing (SVG); save it as PDF"),
         (b"%!PS-Adobe-3.0\n(The rent is 1200) show", "a PostScript document; convert it to PDF"),
         (b"WARC/1.0\r\nWARC-Type: response\r\n", "a web archive (WARC)"),

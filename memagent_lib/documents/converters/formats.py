@@ -30,7 +30,9 @@ from memagent_lib.documents.converters.notebook_text import notebook_text
 from memagent_lib.documents.converters.office_text import rtf_text, word_text
 from memagent_lib.documents.converters.pdf_text import pdf_text
 from memagent_lib.documents.converters.plain_text import plain_text
+from memagent_lib.documents.converters.subtitle_text import SUBTITLES, subtitle_text
 from memagent_lib.documents.converters.table_text import csv_text, spreadsheet_text
+from memagent_lib.documents.converters.xml_text import xml_text
 from memagent_lib.text import whole_characters
 
 HEAD_BYTES = 1 << 16
@@ -59,7 +61,9 @@ CONVERTERS: dict[str, Callable[[Source, ConverterOptions], Converted]] = {
     "pdf": pdf_text,
     "rtf": rtf_text,
     "spreadsheet": spreadsheet_text,
+    "subtitles": subtitle_text,
     "text": plain_text,
+    "xml": xml_text,
 }
 """The converter of each format. :func:`format_of` must recognise a new format too: text by :data:`_TEXT_SUFFIXES`."""
 _TEXT_SUFFIXES = {".csv": "csv", ".tsv": "csv", ".tab": "csv"}  # text formats that only the name tells apart
@@ -142,6 +146,8 @@ _MAIL_HEADER = re.compile(
 )
 _MAIL_START = re.compile(r"(?:From [^\n]+\n)?(?:[A-Za-z][\w-]*:[^\n]*\n(?:[ \t][^\n]*\n)*){2,}")
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml", ".xht")
+_XML_START = re.compile(r"\s*(?:<\?xml\b|<!DOCTYPE\s+(?!html\b)[\w.:-]+[\s>\[])", re.IGNORECASE)
+_XML_SUFFIXES = (".xml", ".nxml", ".tei", ".dbk", ".rss", ".atom", ".fb2", ".dita", ".opml", ".tmx", ".xliff", ".xlf")
 _MAIL_SUFFIXES = (".eml", ".mbox", ".mht", ".mhtml", ".emlx")
 
 
@@ -259,6 +265,10 @@ def _format_of_text(source: Source, head: bytes) -> str:
         return "mail"
     if suffix in _HTML_SUFFIXES or _HTML_START.match(text[:4096]):
         return "html"
+    if SUBTITLES.match(text):
+        return "subtitles"
+    if suffix in _XML_SUFFIXES or _XML_START.match(text):
+        return "xml"
     if suffix == ".ipynb" or (text.lstrip().startswith("{") and _is_notebook(source, text)):
         return "ipynb"
     return _TEXT_SUFFIXES.get(suffix, "text")

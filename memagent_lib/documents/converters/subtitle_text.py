@@ -1,0 +1,37 @@
+"""Convert subtitles (SubRip and WebVTT) to their lines, each group with the time at which it appears."""
+
+from __future__ import annotations
+
+import html
+import re
+
+from memagent_lib.documents.converters.converted import Converted, ConverterOptions, Piece, Source, Unreadable
+from memagent_lib.documents.converters.encodings import decode
+
+_TIME = r"(?:\d+:)?\d{1,2}:\d{2}[.,]\d{1,3}"
+_CUE = re.compile(rf"^\s*((?:\d+:)?\d{{1,2}}:\d{{2}})[.,]\d{{1,3}}\s*-->\s*{_TIME}[^\n]*$", re.MULTILINE)
+_SPEAKER = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]+)>")
+_TAG = re.compile(r"</?[a-z][^>]*>|<\d[\d:.]*>|\{\\[^}]*\}", re.IGNORECASE)  # also the times of single words
+SUBTITLES = re.compile(rf"\s*(?:WEBVTT\b|\d+[ \t]*\r?\n{_TIME}[ \t]*-->)")
+"""How subtitles begin."""
+
+
+def subtitle_text(source: Source, _: ConverterOptions) -> Converted:
+    """Convert subtitles. Numbers, end times, positions, styles and notes to translators are left out."""
+    text = decode(source.read()).replace("\r\n", "\n").replace("\r", "\n")
+    cues = list(_CUE.finditer(text))
+    if not cues:
+        raise Unreadable("subtitles without a line of times (00:00:01,000 --> 00:00:02,000); save it as text")
+    lines = []
+    ends = [cue.start() for cue in cues[1:]] + [len(text)]
+    for cue, end in zip(cues, ends, strict=True):
+        # A blank line ends the cue; what follows is the next one's number, a note or a style.
+        spoken, *rest = re.split(r"\n[ \t]*\n", text[cue.end() : end].strip("\n"), maxsplit=1)
+        if not rest and end < len(text):  # without a blank line, the next number is the last line
+            spoken = re.sub(r"\n\d+\s*$", "", spoken)
+        spoken = html.unescape(_TAG.sub("", _SPEAKER.sub(r"\1: ", spoken)))
+        spoken = "\n".join(line.strip() for line in spoken.splitlines() if line.strip())
+        if spoken:
+            lines.append(f"[{cue[1]}] {spoken}")
+    notes = [f"numbers, end times and styles left out from {source.name}"]
+    return Converted([Piece("\n".join(lines) + "\n")], notes)

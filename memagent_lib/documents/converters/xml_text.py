@@ -1,0 +1,81 @@
+"""Convert XML of any vocabulary (JATS, TEI, DocBook, feeds, exports) to the text of its elements.
+
+In an element with text of its own, as in prose, children are part of the line; otherwise each stands on its own line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html.entities import html5
+from itertools import pairwise
+from xml.etree import ElementTree
+
+from memagent_lib.documents.converters.converted import Converted, ConverterOptions, Piece, Source, Unreadable, counted
+from memagent_lib.documents.converters.encodings import decode
+from memagent_lib.documents.converters.html_text import html_text
+
+_FEEDS = ("rss", "feed", "RDF")
+_PAGES = ("content", "description", "encoded", "summary")  # elements of a feed that hold HTML
+_ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)(\w+;)")
+_XML = "{http://www.w3.org/XML/1998/namespace}"
+
+
+def xml_text(source: Source, _: ConverterOptions) -> Converted:
+    """Convert an XML file. An element without text is read by its attributes; other attributes are counted."""
+    text = decode(source.read())
+    # Names such as &nbsp; are defined in a DTD that is somewhere else.
+    text = _ENTITY.sub(lambda found: html5.get(found[1], found[0]), text)
+    try:
+        root = ElementTree.fromstring(text)
+    except (ElementTree.ParseError, ValueError) as broken:
+        raise Unreadable(f"no well-formed XML ({broken}); mend it, or save it as text") from broken
+    left_out = 0
+    for element in root.iter():
+        if isinstance(element.tag, str) and (len(element) or _has_text(element.text)):
+            left_out += len(_attributes(element))
+    lines = "\n".join(_lines(root, _name(root) in _FEEDS))
+    notes = []
+    if left_out:
+        notes.append(f"{counted(left_out, 'attribute')} of elements with text left out from {source.name}")
+    return Converted([Piece(f"{lines}\n" if lines else "")], notes)
+
+
+def _lines(element: ElementTree.Element, in_feed: bool) -> Iterator[str]:
+    if not len(element) and not _has_text(element.text):
+        if isinstance(element.tag, str) and _attributes(element):
+            yield f"{_name(element)}: {', '.join(_attributes(element))}"
+    elif _has_text(element.text) or any(_has_text(child.tail) for child in element):
+        line = _inline(element)
+        if in_feed and _name(element) in _PAGES:
+            line = html_text(line)[0]
+        yield line.strip()
+    else:
+        for child in element:
+            yield from _lines(child, in_feed)
+
+
+def _inline(element: ElementTree.Element) -> str:
+    """Return the text of an element and its children. A space parts two numbers, and children without text between."""
+    parts = [(element.text or "", False)]
+    for child in element:
+        inner = _inline(child) if isinstance(child.tag, str) else ""  # a comment has no such tag
+        parts += [(inner, True), (child.tail or "", False)]
+    parts = [part for part in parts if part[0]]
+    text = parts[0][0] if parts else ""
+    for (before, was_child), (after, is_child) in pairwise(parts):
+        both_digits = before[-1].isdigit() and after[0].isdigit()
+        text += f" {after}" if both_digits or (was_child and is_child) else after
+    return text
+
+
+def _attributes(element: ElementTree.Element) -> list[str]:
+    return [f"{name.rpartition('}')[2]} {value}" for name, value in element.items() if value and _XML not in name]
+
+
+def _name(element: ElementTree.Element) -> str:
+    return str(element.tag).rpartition("}")[2]
+
+
+def _has_text(text: str | None) -> bool:
+    return bool(text and text.strip())
