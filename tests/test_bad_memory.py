@@ -16,7 +16,7 @@ from memagent_lib.bad_memory import Fault, OnBadMemory, PromptParts, fault_of
 from memagent_lib.data import Example
 from memagent_lib.documents import on_bad_memory_for, read_files
 from memagent_lib.driver import Observer
-from memagent_lib.evaluation import Result, bad_memory_notes, to_frame
+from memagent_lib.evaluation import Result, bad_memory_notes, overview, table, to_frame
 from memagent_lib.inspector.readings import Readings
 from memagent_lib.journal import Journal
 from memagent_lib.prompts import Request, Template
@@ -402,6 +402,11 @@ def test_tables_notes_and_the_inspector_count_them(encoder):
     (note,) = bad_memory_notes(rows)
     assert note.startswith("overwrite: in 1 turns of 1 readings a reply was no memory")
     assert bad_memory_notes(rows.drop(columns="bad_memories")) == []
+    rows = rows.assign(policy="mine", chunks=2)
+    for make in (overview, table):
+        assert make(rows)["bad memories"].tolist() == [1]
+        for without in (rows.drop(columns="bad_memories"), rows.assign(bad_memories=0)):
+            assert "bad memories" not in make(without)
     readings = Readings({"policy": [result]})
     (key,) = readings.results
     assert readings.story(key)["bad"] == [1]

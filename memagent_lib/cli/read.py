@@ -27,7 +27,9 @@ def add_parser(verbs: Verbs) -> None:
     verb = add_verb(
         verbs, "read", run, "answer questions about files of any length", EXAMPLES, how_to_continue=_how_to_continue
     )
-    paths = "files or folders (text, HTML, XML, PDF, Word, EPUB, RTF, mail, notebooks, tables, subtitles), read as one document"
+    paths = (
+        "files or folders (text, HTML, XML, PDF, Word, EPUB, RTF, mail, notebooks, tables, subtitles), read as one text"
+    )
     verb.add_argument("paths", nargs="+", metavar="PATH", help=paths)
     several = "a question; repeat it for more, all answered in one pass. Needed unless --previous has questions"
     option(verb, "--question", "TEXT", several, action="append", default=[])

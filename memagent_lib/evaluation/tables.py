@@ -83,6 +83,7 @@ def mean_columns() -> list[str]:
 
 
 ALL_TASKS = "all tasks"
+BAD_MEMORIES = "bad memories"
 DIFFERENCE = ["left", "right", "chunks", "difference", "low", "high", "n", "right_only", "left_only"]
 """The columns of paired differences."""
 
@@ -91,7 +92,7 @@ def table(results: pd.DataFrame) -> pd.DataFrame:
     """Tabulate accuracy with interval, n and failures: a row per line and judge, a column per length.
 
     Rows name policy, reader and, if any varied, the settings. With several tasks, the first rows are over all tasks,
-    and each task's rows follow.
+    and each task's rows follow. If a reply was no memory, a last column counts the turns with one.
     """
     import pandas as pd
 
@@ -106,7 +107,15 @@ def table(results: pd.DataFrame) -> pd.DataFrame:
     # pivot sorts by name, but lines stay in the order of the rows.
     order = list(rows[names].drop_duplicates().itertuples(index=False, name=None))
     wide = wide.reindex(order).rename(columns=lambda c: f"{int(c):,} chunks").rename_axis(columns=None).reset_index()
-    return wide.rename(columns={"varied": "settings"})
+    return _with_bad_memories(wide, rows, names).rename(columns={"varied": "settings"})
+
+
+def _with_bad_memories(wide: pd.DataFrame, rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Add a column that counts the turns whose reply was no memory, if there are any."""
+    if "bad_memories" not in rows or not rows["bad_memories"].fillna(0).any():  # rows of an older version lack it
+        return wide
+    counts = rows.groupby(list(by), dropna=False)["bad_memories"].sum().astype(int)
+    return wide.merge(counts.rename(BAD_MEMORIES).reset_index(), on=list(by), how="left")
 
 
 def _by_judge(results: pd.DataFrame) -> pd.DataFrame:
@@ -131,6 +140,7 @@ def overview(results: pd.DataFrame) -> pd.DataFrame:
     """Return one row per task, reader and file or length: judges, n, failures, score with interval, evidence.
 
     ``capture`` is the share of the evidence that was captured, and ``retention`` the share of that which was retained.
+    If a reply was no memory, a last column counts the turns with one.
     """
     import pandas as pd
 
@@ -142,7 +152,7 @@ def overview(results: pd.DataFrame) -> pd.DataFrame:
         summary[name] = ["" if pd.isna(share) else f"{100 * share:.1f} %" for share in summary[name]]
     rules = results.groupby(by, dropna=False)["rule"].agg(lambda names: ", ".join(sorted(set(names.dropna()))))
     summary = summary.merge(rules.rename("judge").reset_index(), on=by)
-    return summary[[*by, "judge", "n", "failed", "score", "capture", "retention"]]
+    return _with_bad_memories(summary[[*by, "judge", "n", "failed", "score", "capture", "retention"]], results, by)
 
 
 def grouping_of(results: pd.DataFrame) -> str:

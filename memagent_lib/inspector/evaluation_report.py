@@ -65,6 +65,7 @@ _COSTS = {
     "seconds": "seconds, median",
     "seconds_95": "seconds, 95 %",
     "gflops": "GFLOPs",
+    "bad_memories": "bad memories",
 }
 _FOLDERS = "a sweep's folder, or fill one: memagent evaluate DATA --out FOLDER, or the notebook 03_evaluate"
 
@@ -265,6 +266,8 @@ def _cell(rates: Mapping[str, Any]) -> dict[str, Any]:
 def _costs(rows: pd.DataFrame, cells: pd.DataFrame, lengths: Sequence[Any], names: Mapping[Any, str]) -> dict[str, Any]:
     """Return capture, retention and what a question cost, a row per length and line."""
     table = costs(rows, ["line", "length"]).set_index(["line", "length"]).join(cells[["capture", "retention"]])
+    if "bad_memories" in rows and rows["bad_memories"].fillna(0).any():  # replies that were no memory, in turns
+        table["bad_memories"] = rows.groupby(["line", "length"])["bad_memories"].sum()
     known = [name for name in _COSTS if name in table and table[name].notna().any()]
     listed = []
     for length in lengths:
