@@ -2,7 +2,7 @@
 
 RULER's tasks use RULER's own match, and each LongBench task uses its own metric; both benchmarks have averages.
 Questions with short answers use strict and lenient sub-EM. Published numbers are data (``published.csv``, from the
-tables of arXiv 2507.02259). This module depends on results, not on agents.
+tables of arXiv 2507.02259, and MemFactory's, arXiv 2603.29493). This module depends on results, not on agents.
 """
 
 from __future__ import annotations

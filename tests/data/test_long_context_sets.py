@@ -1,4 +1,4 @@
-"""GraphWalks, MRCR, OOLONG, MemoryAgentBench and LongMemEval: records in their own form, read, judged and refused."""
+"""GraphWalks, MRCR, OOLONG, MemoryAgentBench, LongMemEval and BEAM: records in their own form, read and refused."""
 
 from __future__ import annotations
 
@@ -188,3 +188,44 @@ def test_a_file_of_another_set_is_refused_by_name(tmp_path):
         list(read_original(path, "memoryagentbench"))
     with pytest.raises(ValueError, match="it looks like MRCR's records: --from mrcr"):
         list(read_original(as_json(tmp_path / "y.json", MRCR), "graphwalks"))
+
+
+PROBING = {
+    "abstention": [{"question": "Has she a cat?", "ideal_response": "The chat does not say.", "rubric": ["no cat"]}],
+    "information_extraction": [
+        {"question": "When?", "answer": "In May", "difficulty": "easy", "source_chat_ids": [1], "rubric": ["May"]}
+    ],
+    "summarization": [],
+}
+BEAM = {
+    "conversation_id": "7",
+    "chat": [
+        [
+            {"role": "user", "content": "Hi", "id": 0, "time_anchor": "May-01"},
+            {"role": "user", "content": "I go in May.", "id": 1, "time_anchor": None},
+        ],
+        [{"role": "assistant", "content": "Fine.", "id": 2, "time_anchor": "May-02"}],
+    ],
+    "probing_questions": repr(PROBING),
+}
+
+
+def test_beams_chat_is_dated_and_each_kind_has_its_questions(tmp_path):
+    path = parquet(tmp_path / "x.parquet", BEAM)
+    cat, when = read_original(path, "beam")
+    assert cat.document == "[May-01]\nuser: Hi\nuser: I go in May.\n[May-02]\nassistant: Fine."
+    assert [when.document[start:end] for start, end in when.evidence] == ["user: I go in May."]
+    assert (cat.task, cat.rule, cat.id) == ("beam/abstention", "abstains", "beam-7-abstention-1")
+    assert (when.answers, when.rule, when.metadata["rubric"]) == (("In May",), "f1", ["May"])
+    assert score(cat.rule, "She never mentioned a cat.", cat.answers).value == 1
+    assert likely_format(path) == "beam"
+
+
+def test_beams_longest_chats_are_nested_in_plans(tmp_path):
+    turns = [{"batch": 1, "turns": BEAM["chat"]}]
+    plans = BEAM | {"chat": [{"plan-1": turns}, {"plan-2": turns}]}
+    cat, when = read_original(as_json(tmp_path / "x.json", plans), "beam")
+    assert cat.document.count("I go in May.") == 2
+    assert when.evidence == ()  # both plans have a message 1
+    with pytest.raises(ValueError, match="'probing_questions' must be an object with a list for each kind"):
+        list(read_original(as_json(tmp_path / "y.json", BEAM | {"probing_questions": "none"}), "beam"))

@@ -432,7 +432,7 @@ def test_bytes_that_are_not_utf8_are_an_error_with_the_line(tmp_path):
 
 
 def test_unknown_formats_and_missing_or_empty_files_are_errors(tmp_path):
-    with pytest.raises(ValueError, match="no format 'csv'; choose from babilong, graphwalks, hotpot"):
+    with pytest.raises(ValueError, match="no format 'csv'; choose from babilong, beam, graphwalks"):
         read_original(tmp_path / "x", "csv")
     with pytest.raises(FileNotFoundError, match=r"no file at .*; these files are their projects' own"):
         read_original(tmp_path / "x", "squad")

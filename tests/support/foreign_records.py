@@ -3,6 +3,10 @@
 SQUAD_ENTRY = {"id": "1", "question": "q", "is_impossible": False, "answers": [{"text": "c", "answer_start": 0}]}
 RECORDS = {
     "babilong": {"input": "x", "question": "q", "target": "garden"},
+    "beam": {
+        "conversation_id": "1", "chat": [[{"role": "user", "content": "c", "id": 0}]],
+        "probing_questions": "{'abstention': [{'question': 'q', 'ideal_response': 'a'}]}",
+    },
     "graphwalks": {
         "prompt": "The edges:\na -> b\n\nOperation:\nFind the parents of node b.", "answer_nodes": ["a"],
         "problem_type": "parents", "prompt_chars": 51,

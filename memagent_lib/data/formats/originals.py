@@ -10,6 +10,7 @@ from typing import Any
 from memagent_lib.data.examples import Example
 from memagent_lib.data.formats import (
     babilong,
+    beam,
     graphwalks,
     hotpot,
     infinitebench,
@@ -32,8 +33,8 @@ from memagent_lib.errors import MissingFile, nearest
 FORMATS: Mapping[str, Format] = {
     module.FORMAT.name: module.FORMAT
     for module in (
-        babilong, graphwalks, hotpot, infinitebench, longbench, longbench_v2, longmemeval, memagent, memoryagentbench,
-        mrcr, oolong, plain, ruler, squad,
+        babilong, beam, graphwalks, hotpot, infinitebench, longbench, longbench_v2, longmemeval, memagent,
+        memoryagentbench, mrcr, oolong, plain, ruler, squad,
     )
 }  # fmt: skip
 """All formats. A new one is a module that defines ``FORMAT``, and an entry here."""
