@@ -23,10 +23,11 @@ SHAPES = {
     "Qwen/Qwen2.5-7B-Instruct": ("qwen2", 3584, 18944, 28, 28, 4, 152064),
     "Qwen/Qwen2.5-14B-Instruct": ("qwen2", 5120, 13824, 48, 40, 8, 152064),
     "Qwen/Qwen3-0.6B": ("qwen3", 1024, 3072, 28, 16, 8, 151936),
+    "runs/prose/warm/model": ("llama", 576, 1536, 30, 9, 3, 49152),  # SmolLM2-135M
 }
 ACTOR = "actor_rollout_ref.actor"
 PACKED = "actor_rollout_ref.model.use_remove_padding"
-TIED = ("Qwen/Qwen3-0.6B", "Qwen/Qwen2.5-1.5B-Instruct")
+TIED = ("Qwen/Qwen3-0.6B", "Qwen/Qwen2.5-1.5B-Instruct", "runs/prose/warm/model")
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.stem)
@@ -63,7 +64,7 @@ def models(tmp_path_factory, tokenizer) -> dict[str, Path]:
             num_attention_heads=heads,
             num_key_value_heads=kv_heads,
             vocab_size=vocabulary,
-            head_dim=128,
+            head_dim=64 if kind == "llama" else 128,
             max_position_embeddings=32768,
             tie_word_embeddings=name in TIED,
         )
