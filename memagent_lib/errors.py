@@ -22,6 +22,10 @@ class MissingPackage(UserError, ImportError):
     """A package is missing. The message names the command that installs it."""
 
 
+class PackageConflict(UserError, ImportError):
+    """Two installed packages cannot work together. The message names both and the command that helps."""
+
+
 def nearest(name: object, known: Iterable[object]) -> str:
     """Return the end of a message about an unknown name, ``; did you mean 'NAME'?``, or "" if no known name is near."""
     near = get_close_matches(str(name), map(str, known), n=1)

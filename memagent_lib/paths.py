@@ -12,6 +12,8 @@ import threading
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,14 +26,40 @@ _MARKS = ("pyproject.toml", "notebooks")
 def root() -> Path:
     """Return the project's root: the nearest folder upwards that has ``pyproject.toml`` and ``notebooks``.
 
-    If there is none (the library was installed, not cloned), return the working directory.
+    If there is none (neither a clone nor a folder of ``memagent init``), return the working directory.
     """
     # Search from the working directory, not from this file: the library may be installed elsewhere.
     here = Path.cwd().resolve()
-    for folder in (here, *here.parents):
-        if all((folder / mark).exists() for mark in _MARKS):
-            return folder
-    return here
+    return next((folder for folder in (here, *here.parents) if _is_project(folder)), here)
+
+
+def clone() -> Path | None:
+    """Return the root of the clone that the library runs from, or ``None`` if it was installed from a wheel."""
+    return PACKAGE.parent if _is_project(PACKAGE.parent) else None
+
+
+def shipped() -> Path | None:
+    """Return the folder of the notebooks, recipes and models that came with the library: its clone, or a wheel's files.
+
+    Returns ``None`` if the library was copied without them.
+    """
+    return clone() or _from_wheel()
+
+
+def _is_project(folder: Path) -> bool:
+    return all((folder / mark).exists() for mark in _MARKS)
+
+
+@lru_cache(maxsize=1)
+def _from_wheel() -> Path | None:
+    try:
+        installed = files("memagent-lib") or []
+    except PackageNotFoundError:
+        return None
+    # Not below sys.prefix where pip installed for one user, so the wheel's own record decides.
+    marks = (file for file in installed if file.parts[-3:] == ("share", "memagent", _MARKS[0]))
+    found = [Path(os.path.abspath(file.locate())).parent for file in marks]
+    return next(filter(_is_project, found), None)
 
 
 def absolute(path: str | Path) -> Path:
@@ -157,19 +185,23 @@ def first_model(names: Sequence[str]) -> str:
     """Return the first of ``names`` that is a model folder. Raises :class:`MissingFile` if none is."""
     found = next((name for name in names if (absolute(name) / "config.json").is_file()), None)
     if found is None:
-        raise MissingFile(f"no model at {', '.join(map(str, names))}; `make demo` trains one")
+        raise MissingFile(f"no model at {', '.join(map(str, names))}; `memagent demo` trains one")
     return found
 
 
 def input_path(path: str | Path) -> Path:
     """Return the absolute path of a file or folder to read.
 
-    If it does not exist below :func:`root`, it is looked up beside the library, so that a clone's own recipes, sweeps,
-    notebooks and models are found from anywhere. A path that exists in neither folder is resolved against the root.
+    If it does not exist below :func:`root`, it is looked up in :func:`shipped`, so that the library's own recipes,
+    sweeps, notebooks and models are found from anywhere. A path that exists in neither folder is resolved against the
+    root.
     """
     path = Path(path).expanduser()
-    folders = (absolute(path), PACKAGE.parent / path)
-    return next((folder for folder in folders if folder.exists()), absolute(path))
+    mine = absolute(path)
+    library = shipped()
+    if library is None or mine.exists() or not (library / path).exists():
+        return mine
+    return library / path
 
 
 def model_path(name: str) -> str:
@@ -181,10 +213,10 @@ def model_path(name: str) -> str:
 def default_model() -> str:
     """Return the model that commands use by default.
 
-    The ``pyproject.toml`` of the project, or else of the library's clone, names it as ``[tool.memagent] model``. Raises
+    The ``pyproject.toml`` of the project, or else of :func:`shipped`, names it as ``[tool.memagent] model``. Raises
     :class:`MissingFile` if neither does.
     """
-    for folder in (root(), PACKAGE.parent):
+    for folder in filter(None, (root(), shipped())):
         project = folder / "pyproject.toml"
         if not project.is_file():
             continue
@@ -194,7 +226,7 @@ def default_model() -> str:
             return model_path(name)
     raise MissingFile(
         f"no model is named, and {root()} has no pyproject.toml with a [tool.memagent] model; "
-        "give --model: a folder or a hub name"
+        "give --model: a folder or a hub name, or make a folder with models: memagent init FOLDER"
     )
 
 

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from memagent_lib.errors import MissingFile, UserError, nearest
-from memagent_lib.paths import absolute
+from memagent_lib.paths import input_path
 
 SEPARATOR = ".py:"
 
@@ -41,8 +41,8 @@ def plugin_hash(name: str) -> str:
 
 
 def plugin_file(name: str) -> Path:
-    """Return the path of the file in ``FILE.py:NAME``; relative paths are relative to the project's root."""
-    file = absolute(name.rpartition(":")[0]).resolve()
+    """Return the path of the file in ``FILE.py:NAME``, looked up by :func:`~memagent_lib.paths.input_path`."""
+    file = input_path(name.rpartition(":")[0]).resolve()
     if not file.is_file():
         raise MissingFile(f"no file {file}, which {name!r} names; give FILE.py:NAME")
     return file

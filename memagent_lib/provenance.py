@@ -8,21 +8,24 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
+import shlex
 import subprocess
+import sys
 from functools import lru_cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from memagent_lib.errors import MissingPackage
+from memagent_lib.errors import MissingPackage, PackageConflict
 from memagent_lib.models import source_hash
-from memagent_lib.paths import PACKAGE, absolute
+from memagent_lib.paths import PACKAGE, absolute, clone
 
 VIEW_ROOMS = ("cli", "inspector", "pages", "plots", "serve")
 """Packages that display results and never change one. ``panel`` is not among them, because it starts training runs."""
-INSTALL = "make install"
-"""The command that installs the engines, in a clone of the repository."""
+BUILT_FOR_TORCH = ("torchvision", "torchaudio", "torchcodec")
+"""Packages that load into torch, and end every engine at its start if they were built for another torch."""
 _HASHED_WHOLE_BYTES = 64 << 20
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
 """Files with weights; transformers loads the first format that a folder has."""
@@ -107,15 +110,62 @@ def _git(*command: str) -> str | None:
     return done.stdout.strip()
 
 
+def install_command() -> str:
+    """Return the command that installs the engines on Linux, and where to run it."""
+    if clone():
+        return "`make install` in a clone of the repository"
+    pins = shlex.quote(str(PACKAGE / "constraints" / "cpu.txt"))
+    return f"`pip install --no-deps --requirement {pins}` (gpu.txt for CUDA)"
+
+
+def torch_conflicts() -> dict[str, str]:
+    """Map each of :data:`BUILT_FOR_TORCH` that was built for another torch than the installed one to what is wrong."""
+    torch = installed_version("torch")
+    conflicts = {}
+    for name in BUILT_FOR_TORCH:
+        found = installed_version(name)
+        if not (torch and found):
+            continue
+        pins = [re.match(r"torch\s*\(?==\s*([\d.]+)", line) for line in metadata.requires(name) or []]
+        other = [pin.group(1) for pin in pins if pin and pin.group(1) != torch.partition("+")[0]]
+        if other:
+            conflicts[name] = f"{name} {found} is for torch {other[0]}, and torch {torch} is installed"
+        elif torch.endswith("+cpu") and not found.endswith("+cpu"):
+            # An index has only CUDA builds of these packages, and nothing in their metadata says so.
+            conflicts[name] = f"{name} {found} is built for CUDA, and torch {torch} for a CPU"
+    return conflicts
+
+
+def installed_version(distribution: str) -> str | None:
+    """Return the version of an installed package, or ``None`` if it is not installed."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def require_packages(what: str, *modules: str, otherwise: str = "") -> None:
     """Raise :class:`MissingPackage` if ``what`` needs a module that is not installed.
 
-    ``otherwise`` is appended to the message, to name another way. The modules are not imported.
+    ``otherwise`` is appended to the message, to name another way. The modules are not imported. If torch is among them,
+    :class:`PackageConflict` is raised if a package that loads into it was built for another one.
     """
     missing = [module for module in modules if find_spec(module) is None]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         raise MissingPackage(
             f"{what} needs {', '.join(missing)}, which {verb} not installed; "
-            f"run `{INSTALL}` in a clone of the repository, on Linux{otherwise}"
+            f"run {install_command()}, on Linux{otherwise}"
         )
+    conflicts = torch_conflicts() if "torch" in modules else {}
+    if conflicts:
+        names = " ".join(conflicts)
+        raise PackageConflict(
+            f"{what} would fail at its start: {'; '.join(conflicts.values())}; remove {names} with `{uninstall(names)}`"
+        )
+
+
+def uninstall(names: str) -> str:
+    """Return the command that removes packages from this installation."""
+    uv = Path(sys.executable).with_name("uv")  # where `make` has made the environment, which has pip too
+    return f"{shlex.quote(str(uv))} pip uninstall {names}" if uv.exists() else f"pip uninstall {names}"

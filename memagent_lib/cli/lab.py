@@ -49,11 +49,12 @@ def run(a: argparse.Namespace) -> int:
         for server in both:
             print(f"{server.name:<13}{server.page}")
         print("MLflow lists evaluations, trainings and readings apart under Views, at the top right of its tables.")
-        print("Ctrl-C stops both; a training run that you started continues.")
-        print(
-            "Outputs of the notebooks show in git; `make git-filter` leaves them out of diffs, commits and status.",
-            flush=True,
-        )
+        print("Ctrl-C stops both; a training run that you started continues.", flush=True)
+        if (root() / "Makefile").is_file():
+            print(
+                "Outputs of the notebooks show in git; `make git-filter` leaves them out of diffs, commits and status.",
+                flush=True,
+            )
         try:
             while all(server.process.poll() is None for server in both):
                 time.sleep(0.5)

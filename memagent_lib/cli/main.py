@@ -16,6 +16,7 @@ from memagent_lib.cli import (
     demo,
     doctor,
     evaluate,
+    init,
     lab,
     leaderboard,
     model,
@@ -31,11 +32,28 @@ from memagent_lib.cli.arguments import VerbParser
 from memagent_lib.errors import is_user_error
 from memagent_lib.processes import Terminated
 
-VERBS = (doctor, demo, data, model, read, evaluate, serve, sft, train, sweep, report, leaderboard, template, lab)
+VERBS = (
+    doctor,
+    init,
+    demo,
+    data,
+    model,
+    read,
+    evaluate,
+    serve,
+    sft,
+    train,
+    sweep,
+    report,
+    leaderboard,
+    template,
+    lab,
+)
 SUMMARY = "Read documents of any length with a language model that keeps a short memory; train it; measure it."
 EPILOG = """\
 the main path:
   memagent doctor                              check this machine and its packages
+  memagent init FOLDER                         notebooks, recipes and small policies, without a clone
   memagent read FILE --question "..." --model MODEL --html report.html
   memagent demo                                data, training, evaluation and figure at a small size
   memagent sft RECIPE.toml                     a warm start by supervised fine-tuning

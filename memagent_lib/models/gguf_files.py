@@ -79,7 +79,7 @@ def _header(file: Path) -> Any:
     try:
         from gguf import GGUFReader
     except ImportError as missing:
-        raise ImportError("GGUF files need the package gguf; install it with: make install") from missing
+        raise ImportError("GGUF files need the package gguf; install it with: pip install gguf") from missing
     with open(file, "rb") as content:
         magic = content.read(4)
     if magic != b"GGUF":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pandas as pd
 import papermill
 import pytest
 from hostile import serving
+from needle_server import needle_in, right
 
 from memagent_lib.data import make, save
 from memagent_lib.tracking import Experiment, load_runs
@@ -24,22 +24,6 @@ HIDING = ROOT / "tests" / "support" / "without_engines"
 PLAIN = os.environ | {"PYTHONPATH": f"{HIDING}{os.pathsep}{ROOT}"}
 MEMAGENT = [sys.executable, "-m", "memagent_lib.cli"]
 SIZES = {"window": 4096, "chunk-tokens": 200, "memory-tokens": 60, "answer-tokens": 16}
-
-
-def right(body: dict) -> dict:
-    """The response of a server whose model finds every needle."""
-    message = {"role": "assistant", "content": needle_in(body["messages"][0]["content"])}
-    return {"choices": [{"message": message, "finish_reason": "stop"}], "usage": {}}
-
-
-def needle_in(prompt: str) -> str:
-    key = re.search(r"code of the (\w+ \w+)\?", prompt).group(1)
-    found = re.search(rf"The code of the {key} is (\d+)\.", prompt)
-    if not found:
-        return "nothing yet"
-    if "Write the answer" in prompt:
-        return f"\\boxed{{{found.group(1)}}}"
-    return found.group(0)
 
 
 def options(url: str, tokenizer_folder: str) -> list[str]:
@@ -159,7 +143,8 @@ def test_what_needs_an_engine_is_refused_in_one_line(needles, tokenizer_folder, 
     for (line, needs), (status, out, err) in zip(NEEDS.items(), json.loads(done.stdout), strict=True):
         assert (status, out) == (2, ""), line
         assert err.startswith(f"memagent {line.split()[0]}: {needs}"), line
-        assert "not installed; run `make install` in a clone" in err and err.count("\n") == 1, line
+        assert "not installed; run `make install` in a clone of the repository, on Linux" in err, line
+        assert err.count("\n") == 1, line
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 

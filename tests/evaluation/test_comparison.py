@@ -81,7 +81,7 @@ def test_the_first_model_there_is_used_and_none_has_a_fix(tmp_path: Path) -> Non
     (tmp_path / "empty").mkdir()
     names = [str(tmp_path / name) for name in ("a", "empty", "b")]
     assert paths.first_model(names) == names[2]
-    with pytest.raises(FileNotFoundError, match=r"no model at .*a, .*empty; `make demo` trains one"):
+    with pytest.raises(FileNotFoundError, match=r"no model at .*a, .*empty; `memagent demo` trains one"):
         paths.first_model(names[:2])
 
 

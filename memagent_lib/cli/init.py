@@ -1,0 +1,80 @@
+"""``memagent init``: a folder with the notebooks, recipes, small policies and demo, for a library without a clone."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import tomllib
+from pathlib import Path
+
+from memagent_lib.cli.arguments import Verbs, add_verb
+from memagent_lib.errors import MissingFile
+from memagent_lib.paths import require_replaceable, shipped, write_atomically
+
+EXAMPLES = """\
+examples:
+  memagent init workbench              makes the folder, or adds to it what is missing
+  cd workbench
+  memagent lab                         JupyterLab on its notebooks, and MLflow
+  memagent demo                        data, training, evaluation and figure (needs the engines)
+"""
+SHARE = "share/memagent"
+MOST_NAMED = 5
+PROJECT = """\
+# Commands that run in this folder, or below it, look here for notebooks, experiments and runs.
+[tool.memagent]
+# What they take where no model is named.
+model = "{model}"
+"""
+
+
+def add_parser(verbs: Verbs) -> None:
+    summary = "make a folder with the notebooks, recipes, small policies and demo"
+    verb = add_verb(verbs, "init", run, summary, EXAMPLES)
+    verb.add_argument("folder", metavar="FOLDER", help="the folder; files that it already has are never changed")
+
+
+def run(a: argparse.Namespace) -> int:
+    folder = Path(a.folder).expanduser().absolute()
+    contents = starter()
+    differing = [name for name, content in contents.items() if not _absent_or_same(folder / name, content)]
+    missing = [name for name in contents if not os.path.lexists(folder / name)]
+    require_replaceable(*(folder / name for name in missing))  # before the first file is written
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as failure:
+        why = os.strerror(failure.errno) if failure.errno else type(failure).__name__
+        raise type(failure)(f"{folder} cannot be made ({why}); choose another folder") from failure
+    for name in missing:
+        write_atomically(folder / name, contents[name])
+    print(f"{len(missing)} files written to {folder}, {len(contents) - len(missing)} were there")
+    if differing:
+        named = ", ".join(differing[:MOST_NAMED]) + ", ..." * (len(differing) > MOST_NAMED)
+        print(f"not changed, although {len(differing)} of them differ from the library's: {named}")
+    print(f"next: cd {shlex.quote(a.folder)}, then memagent lab, or memagent doctor to see what the machine lacks")
+    return 0
+
+
+def starter() -> dict[str, bytes]:
+    """Return the files of a new folder by their paths in it.
+
+    Raises :class:`MissingFile` if the library was installed without them.
+    """
+    source = shipped()
+    if source is None:
+        raise MissingFile("the library's notebooks and recipes are not installed; install its wheel, or run in a clone")
+    project = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    contents = {"pyproject.toml": PROJECT.format(model=project["memagent"]["model"]).encode()}
+    for target, patterns in project["setuptools"]["data-files"].items():
+        if target == SHARE:  # pyproject.toml, which is for building the library
+            continue
+        for path in sorted(path for pattern in patterns for path in source.glob(pattern)):
+            if path.name.startswith(".") or not path.is_file():
+                continue
+            contents[path.relative_to(source).as_posix()] = path.read_bytes()
+    return contents
+
+
+def _absent_or_same(path: Path, content: bytes) -> bool:
+    return not os.path.lexists(path) or (path.is_file() and path.read_bytes() == content)

@@ -1,0 +1,149 @@
+"""The wheel in an empty environment: a plain installation reads, measures and explores, from any folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hostile import serving
+from needle_server import right
+from ports import free_port
+
+from memagent_lib.cli.main import VERBS
+
+ROOT = Path(__file__).parents[2]
+UV = [str(Path(sys.executable).with_name("uv"))]
+INDEX = {"UV_DEFAULT_INDEX": os.environ["PIP_INDEX_URL"]} if os.environ.get("PIP_INDEX_URL") else {}
+OUTSIDE = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+OUTSIDE |= INDEX | {"COLUMNS": "400"}  # wide enough for doctor's longest line
+
+pytestmark = pytest.mark.slow
+
+
+def run(*command: str, cwd: Path, status: int = 0) -> subprocess.CompletedProcess:
+    done = subprocess.run(command, cwd=cwd, env=OUTSIDE, capture_output=True, text=True)
+    assert done.returncode == status, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """The wheel of the files that git tracks, built in a folder whose name has a blank."""
+    source = tmp_path_factory.mktemp("source") / "a clone"
+    listed = run("git", "ls-files", "-z", cwd=ROOT).stdout.split("\0")[:-1]
+    for name in listed:
+        copy = source / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes((ROOT / name).read_bytes())
+    run(*UV, "build", "--quiet", "--wheel", "--out-dir", str(source / "dist"), ".", cwd=source)
+    (built,) = (source / "dist").glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def memagent(wheel, tmp_path_factory) -> str:
+    """The command of a plain installation."""
+    folder = tmp_path_factory.mktemp("plain") / "environment"
+    pins = ROOT / "memagent_lib" / "constraints" / "plain.txt"
+    run(*UV, "venv", "--quiet", "--python", sys.executable, str(folder), cwd=wheel.parent)
+    python = str(folder / "bin" / "python")
+    into = ["--quiet", "--no-config", "--python", python, "--constraints", str(pins)]
+    run(*UV, "pip", "install", *into, str(wheel), cwd=wheel.parent)
+    return str(folder / "bin" / "memagent")
+
+
+@pytest.fixture(scope="module")
+def workbench(memagent, tmp_path_factory) -> Path:
+    """A folder of `memagent init`, whose name has a blank."""
+    folder = tmp_path_factory.mktemp("walk") / "my workbench"
+    assert "files written to" in run(memagent, "init", folder.name, cwd=folder.parent).stdout
+    return folder
+
+
+def test_a_wheel_has_the_notebooks_and_small_policies(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    share = {name.partition("/share/memagent/")[2] for name in names if "/share/memagent/" in name}
+    assert {"notebooks/00_quickstart.ipynb", "experiments/demo.toml", "experiments/recipes/7b_8gpu.toml"} <= share
+    assert {"experiments/pocket/trained/model.safetensors", "experiments/pocket/world.py"} <= share
+    assert not [name for name in names if "/tests/" in name or "/studies/" in name or ".venv" in name]
+    assert wheel.stat().st_size < 8_000_000
+
+
+def test_every_verb_of_a_plain_installation_has_its_help(memagent, tmp_path):
+    assert "init FOLDER" in run(memagent, "--help", cwd=tmp_path).stdout
+    for module in VERBS:
+        verb = module.__name__.rpartition(".")[2]
+        assert f"usage: memagent {verb}" in run(memagent, verb, "--help", cwd=tmp_path).stdout
+
+
+def test_the_doctor_passes_it_and_names_the_engines_command(memagent, tmp_path):
+    table = run(memagent, "doctor", cwd=tmp_path).stdout
+    assert not {"missing", "failed"} & set(table.split())
+    assert "none (a plain installation)" in table and "pip install --no-deps --requirement /" in table
+
+
+def test_a_second_init_changes_no_file(memagent, workbench):
+    mine = workbench / "experiments" / "demo.toml"
+    before = mine.read_bytes()
+    mine.write_text("# mine\n")
+    out = run(memagent, "init", workbench.name, cwd=workbench.parent).stdout
+    assert mine.read_text() == "# mine\n"
+    assert out.startswith("0 files written") and "1 of them differ from the library's: experiments/demo.toml" in out
+    mine.write_bytes(before)
+
+
+def test_data_read_and_evaluate_end_with_their_results(memagent, workbench):
+    data = ["data", "needle", "--chunks", "2", "--chunk-tokens", "200", "--n", "3", "--out", "runs/test_2.parquet"]
+    run(memagent, *data, cwd=workbench)
+    (workbench / "a.txt").write_text("The code of the bold owl is 4711.")
+    sizes = ["--window", "8192", "--chunk-tokens", "400", "--memory-tokens", "90", "--answer-tokens", "40"]
+    tokenizer = ["--tokenizer", "experiments/pocket/warm_start", "--template", "short", *sizes]
+    with serving() as server:
+        server.reply = right
+        model = ["--model", "small", "--backend", "openai", "--api", "chat", "--base-url", server.url, *tokenizer]
+        question = ["--question", "What is the code of the bold owl?"]
+        assert run(memagent, "read", "a.txt", *question, *model, cwd=workbench).stdout == "4711\n"
+        run(memagent, "evaluate", "runs/test_2.parquet", "--out", "runs/scores", *model, cwd=workbench)
+    assert list(pd.read_parquet(workbench / "runs" / "scores" / "small.parquet")["score"]) == [1.0] * 3
+    assert (workbench / "runs" / "scores" / "inspector.html").is_file()
+
+
+def test_default_paths_are_found_outside_of_the_workbench(memagent, tmp_path):
+    size = ["--chunks", "2", "--chunk-tokens", "96"]
+    run(
+        memagent,
+        "data",
+        "experiments/pocket/world.py:pocket_needle",
+        *size,
+        "--n",
+        "2",
+        "--out",
+        "a.parquet",
+        cwd=tmp_path,
+    )
+    assert len(pd.read_parquet(tmp_path / "a.parquet")) == 2
+
+
+def test_what_needs_an_engine_is_one_line_that_names_the_fix(memagent, workbench):
+    refused = run(memagent, "demo", cwd=workbench, status=2).stderr
+    assert refused.count("\n") == 1
+    pins = re.search(r"pip install --no-deps --requirement (\S+)`", refused).group(1)
+    assert (Path(pins).read_text()).count("==") > 200
+
+
+def test_the_lab_refuses_a_port_in_use_before_it_starts(memagent, workbench):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        refused = run(
+            memagent, "lab", "--port", port, "--mlflow-port", str(free_port()), cwd=workbench, status=2
+        ).stderr
+    assert f"port {port} of 127.0.0.1 is in use" in refused and refused.count("\n") == 1
