@@ -30,7 +30,9 @@ _AMOUNTS = ("tokens", "turns", "seconds", "seconds_95", "gflops")
 
 def leaderboard_page(board: pd.DataFrame) -> Page:
     """Return the page of a leaderboard (:func:`memagent_lib.tracking.leaderboard`)."""
-    columns = [name for name in board.columns if name not in ("low", "high")]
+    # Empty columns, such as settings that nowhere differ, would only widen the page.
+    filled = [name for name in board.columns if board[name].notna().any() and (board[name] != "").any()]
+    columns = [name for name in filled if name not in ("low", "high")]
     rows = [[_cell(name, row) for name in columns] for row in board.to_dict("records")]
     warnings = different_kinds(board)
     without = board.attrs.get("without_rows", [])

@@ -9,6 +9,7 @@ const COLUMNS = [
   ["turns", (e) => e.turns], ["tokens", (e) => e.tokens], ["seconds", (e) => e.seconds],
 ];
 const FILTERS = ["line", "task", "length", "fate"];
+const COSTS = ["tokens", "turns", "seconds"];
 
 class ReadingsTable {
   constructor(root, catalog, open) {
@@ -23,12 +24,17 @@ class ReadingsTable {
       fillSelect(select, [["", "any"], ...values.filter((value) => value !== "").map((value) => [value, number(value)])], "");
       return [name, select];
     });
+    this.cost = make("select", { "aria-label": "cost in the table", onchange: () => this.draw() });
+    fillSelect(this.cost, COSTS.map((name) => [name, name]), COSTS[0]);
+    const bound = (words) => make("input", { type: "number", min: "0", step: "any", placeholder: words, "aria-label": `${words} this cost in the table`, oninput: () => this.draw() });
+    this.least = bound("at least");
+    this.mostCost = bound("at most");
     this.count = make("small", { "aria-live": "polite" });
     this.body = make("tbody");
     this.more = make("button", { onclick: () => { this.most = Infinity; this.draw(); } });
     this.heads = this.columns.map(([name]) => make("th", { scope: "col" }, make("button", { onclick: () => this.sort(name) }, name)));
     const label = (name, node) => make("label", {}, `${name} `, node);
-    const bar = make("div", { class: "ma-bar" }, ...this.selects.map(([name, select]) => label(name, select)), label("answer", this.verdict), label("find", this.search),
+    const bar = make("div", { class: "ma-bar" }, ...this.selects.map(([name, select]) => label(name, select)), label("answer", this.verdict), label("cost", this.cost), this.least, this.mostCost, label("find", this.search),
       make("button", { onclick: () => this.save() }, "CSV"), this.count);
     root.replaceChildren(make("div", { class: "ma-base ma ma-readings" }, bar,
       make("div", { class: "ma-rows", tabindex: "0" }, make("table", {}, make("thead", {}, make("tr", {}, ...this.heads)), this.body)), this.more));
@@ -41,9 +47,10 @@ class ReadingsTable {
   }
 
   listed() {
-    const words = this.search.value.trim().toLowerCase(), verdict = this.verdict.value;
+    const words = this.search.value.trim().toLowerCase(), verdict = this.verdict.value, cost = this.value[this.cost.value];
+    const least = this.least.value === "" ? -Infinity : Number(this.least.value), most = this.mostCost.value === "" ? Infinity : Number(this.mostCost.value);
     const listed = this.catalog.filter((e) => this.selects.every(([name, select]) => !select.value || String(this.value[name](e)) === select.value)
-      && (!verdict || e.right === (verdict === "right"))
+      && (!verdict || e.right === (verdict === "right")) && cost(e) >= least && cost(e) <= most
       && (!words || [e.question, e.example, e.answer, ...e.answers].some((text) => text.toLowerCase().includes(words))));
     if (!this.sorted) return listed;
     const value = this.value[this.sorted], sign = this.down ? -1 : 1;

@@ -337,6 +337,7 @@ def score_against_cost(results: pd.DataFrame, cost: str = "tokens", ax: Axes | N
     ax.plot(best[cost], best["accuracy"], drawstyle="steps-post", color=GREY, linewidth=1.2, zorder=1)
     ax.set_xscale("log")
     ax.set_xlabel(COSTS[cost])
+    ax.xaxis.set_major_formatter("{x:,g}")
     share_axis(ax, "accuracy")
     label_ends(ax, (), handles)
     n = int(points["n"].iloc[0])

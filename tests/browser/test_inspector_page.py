@@ -237,6 +237,19 @@ def saved_page(page: Page, readings: Readings, folder: Path) -> None:
     page.goto("http://127.0.0.1/page.html")
 
 
+def test_the_table_lists_only_readings_of_the_chosen_cost(page: Page, readings: Readings, tmp_path: Path):
+    saved_page(page, readings, tmp_path)
+    table = page.locator(".ma-readings")
+    table.get_by_label("cost in the table", exact=True).select_option("turns")
+    table.get_by_label("at least this cost in the table").fill("9")
+    table.get_by_role("button", name="turns").click()
+    turns = table.locator("tbody tr td:nth-last-child(3)")
+    assert turns.all_inner_texts() == ["9", "21", "21", "21"]
+    table.get_by_label("at most this cost in the table").fill("20")
+    expect(table.locator("small")).to_have_text("1 of 5 readings")
+    assert turns.all_inner_texts() == ["9"]
+
+
 def test_a_row_of_the_table_opens_its_reading_by_a_link(page: Page, readings: Readings, tmp_path: Path):
     saved_page(page, readings, tmp_path)
     table = page.locator(".ma-readings")
