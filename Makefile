@@ -31,7 +31,7 @@ ifneq ($(PIP_INDEX_URL),)
   export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
-.PHONY: notebooks demo test check lab git-filter lint clean install constraints doctor chromium screenshots
+.PHONY: notebooks demo test check lab git-filter lint clean install constraints newest doctor chromium screenshots
 
 demo: $(READY)
 	$(BIN)/memagent demo
@@ -99,6 +99,13 @@ constraints: $(UV)
 	$(COMPILE) --extra cpu --extra dev --output-file $(CONSTRAINTS)/cpu.txt
 	env -u UV_FIND_LINKS -u UV_TORCH_BACKEND $(COMPILE) --no-config --extra gpu --extra dev --output-file $(CONSTRAINTS)/gpu.txt
 	$(COMPILE) --no-config --output-file $(CONSTRAINTS)/plain.txt
+
+# The tests with the newest versions that resolve together, in a clone of the last commit below build/. Tests that compare
+# versions with VERSIONS.md fail there, and so list what has moved.
+newest:
+	rm -rf build/newest && git clone --quiet --depth 1 "file://$(CURDIR)" build/newest
+	$(MAKE) -C build/newest constraints UPGRADE=--upgrade
+	$(MAKE) -C build/newest test
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
