@@ -6,6 +6,7 @@ This package does not depend on notebooks or widgets.
 from memagent_lib.tracking.all_evaluations import different_kinds, leaderboard
 from memagent_lib.tracking.evaluations import (
     choose,
+    choose_readers,
     differing,
     engines_ended,
     evaluate_files,
@@ -34,6 +35,7 @@ __all__ = [
     "RunStatus",
     "TrackingError",
     "choose",
+    "choose_readers",
     "different_kinds",
     "differing",
     "engines_ended",

@@ -307,6 +307,26 @@ def choose(experiment: Experiment, left: str = "", right: str = "", reader: str 
     raise TrackingError(f"{named} have read no document in common with the reader {reader!r}; {fix}")
 
 
+def choose_readers(experiment: Experiment, run: str, reader: str, other: str) -> pd.DataFrame:
+    """Return the result rows of two readers in one evaluation, those of ``reader`` first.
+
+    The evaluation is the newest in which both have read a document, among those that ``run`` names as in
+    :func:`choose`; by default, among all.
+    """
+    runs = evaluations(experiment)
+    for each in _named(runs, run) if run else runs.head(_RUNS_TRIED).to_dict("records"):
+        frame = experiment.join(each["run_id"]).read_table(ROWS)
+        frame = frame[frame["chunks"].notna()]
+        of_readers = [frame[frame["reader"] == name] for name in (reader, other)]
+        scored = [set(rows[rows["score"].notna()][SAME].itertuples(index=False, name=None)) for rows in of_readers]
+        if scored[0] & scored[1]:
+            return keyed(pd.concat(of_readers))
+    raise TrackingError(
+        f"in no evaluation{f' {run!r}' if run else ''} have both {reader!r} and {other!r} read the same document; "
+        "give both to 03_evaluate, as readers"
+    )
+
+
 def differing(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:
     """Return the parameters in which the runs of result rows differ: a row per parameter, a column per run."""
     policies = keyed(rows).groupby("run_id", sort=False)["variant"].first()

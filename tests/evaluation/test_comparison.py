@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from memagent_lib import paths, plots
 from memagent_lib.evaluation import Result, paired
-from memagent_lib.tracking import Experiment, TrackingError, choose, differing, evaluations, load_readings, log_results
+from memagent_lib.tracking import (
+    Experiment,
+    TrackingError,
+    choose,
+    choose_readers,
+    differing,
+    evaluations,
+    load_readings,
+    log_results,
+)
 
 
 def evaluated(ledger: Experiment, policy: str, *results: Result, **params) -> str:
@@ -51,8 +61,6 @@ def test_two_evaluations_are_chosen_by_name_id_or_documents(workspace: Path, kep
 
 
 def test_scores_of_other_code_or_judges_are_not_paired(workspace: Path, lost) -> None:
-    from dataclasses import replace
-
     ledger = Experiment.open(workspace)
     evaluated(ledger, "before", replace(lost, code="aaaa"))
     evaluated(ledger, "after", replace(lost, code="bbbb"))
@@ -64,8 +72,6 @@ def test_scores_of_other_code_or_judges_are_not_paired(workspace: Path, lost) ->
 
 
 def test_results_without_a_length_in_chunks_are_logged_too(workspace: Path, kept) -> None:
-    from dataclasses import replace
-
     ledger = Experiment.open(workspace)
     loose = replace(kept, example=replace(kept.example, metadata={}))
     evaluated(ledger, "one", loose)
@@ -98,8 +104,6 @@ def test_a_phrase_is_a_bar_from_its_first_turn_to_its_last(lost) -> None:
 
 
 def test_a_comparison_has_rows_of_its_reader_alone(workspace: Path, lost) -> None:
-    from dataclasses import replace
-
     ledger = Experiment.open(workspace)
     for policy in ("before", "after"):
         evaluated(ledger, policy, lost, replace(lost, reader="blind"))
@@ -115,3 +119,15 @@ def test_a_run_without_a_policy_goes_by_its_own_name(workspace: Path, lost) -> N
     assert evaluations(ledger)["policy"].tolist() == ["quickstart trained", "before"]
     with pytest.raises(TrackingError, match=r"there are 'quickstart trained', 'before'; .*did you mean 'before'"):
         choose(ledger, left="befor")
+
+
+def test_two_readers_of_one_run_are_compared(workspace: Path, kept, lost) -> None:
+    ledger = Experiment.open(workspace)
+    gated = replace(lost, reader="gated", trace=kept.trace, score=kept.score)
+    both = evaluated(ledger, "p", lost, gated)
+    evaluated(ledger, "p", lost)
+    rows = choose_readers(ledger, "p", "overwrite", "gated")
+    assert rows[["run_id", "line"]].values.tolist() == [[both, "p"], [both, "p, gated"]]
+    assert paired(rows, "p", "p, gated")[["chunks", "difference", "n"]].values.tolist() == [[4, 1.0, 1]]
+    with pytest.raises(TrackingError, match="have both 'overwrite' and 'blind' read the same"):
+        choose_readers(ledger, "", "overwrite", "blind")
