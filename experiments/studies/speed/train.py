@@ -22,12 +22,16 @@ from memagent_lib.agent import AgentSettings, open_agent, run_sync
 from memagent_lib.backends import Sampling
 from memagent_lib.data import load, make, save
 from memagent_lib.driver import gather
+from memagent_lib.models import find_model
 from memagent_lib.paths import absolute, root
 from memagent_lib.rl import Recipe
 from memagent_lib.text import Tokenizer
 
 RECIPE = "experiments/pocket/recipes/pocket_demo.toml"
 POLICY = "experiments/pocket/warm_start"
+PROSE = "experiments/studies/prose/train.toml"
+PRECISION = "verl.actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=fp32"
+SAMPLED_IN = "verl.actor_rollout_ref.rollout.dtype=float32"
 STEP = "timing_s/step"
 ROLLOUT = "timing_s/gen"
 PARTS = ("gen", "old_log_prob", "adv", "update_actor", "update_weights")
@@ -38,7 +42,8 @@ class TrainBench:
     """Sizes of the measurement: ``prompts`` x ``rollouts`` readings of ``chunks`` chunks per step.
 
     ``base`` is a checkout to compare with. ``shared`` adds a side that computes shared prefixes only once
-    (``use_remove_padding=false``), which is always done on a CPU.
+    (``use_remove_padding=false``), which is always done on a CPU. ``model`` trains another model than the pocket
+    policy, with the settings of the study of prose; ``single`` adds a side that computes in fp32 what would be bf16.
     """
 
     prompts: int = 8
@@ -48,6 +53,8 @@ class TrainBench:
     rounds: int = 1
     verl: bool = True
     shared: bool = False
+    model: str = ""
+    single: bool = False
     engine: bool = True
     base: str = ""
     device: str = "cpu"
@@ -70,6 +77,7 @@ def bench_train(settings: TrainBench | None = None, report: Callable[[str], None
             ("base", _ours, s.base),
             ("verl", _verl, s.verl),
             ("shared", _shared, s.shared),
+            ("fp32", _single, s.single),
         )
         sides = {name: run for name, run, chosen in known if chosen}
         for round_ in range(s.rounds):
@@ -91,12 +99,15 @@ def bench_train(settings: TrainBench | None = None, report: Callable[[str], None
 
 
 def _recipe(s: TrainBench, folder: Path) -> Recipe:
-    tokenizer = Tokenizer.load(root() / POLICY)
-    size = AgentSettings.load(POLICY).budget.chunk_tokens
+    policy = Path(find_model(s.model)) if s.model else root() / POLICY
+    original = root() / (PROSE if s.model else RECIPE)
+    tokenizer = Tokenizer.load(policy)
+    reading = Recipe.load(original).reading
+    size = reading.chunk_tokens if s.model else AgentSettings.load(POLICY).budget.chunk_tokens
     for name, n, seed in (("train", s.prompts * s.steps, s.seed), ("eval", 2, s.seed + 1)):
         save(make("needle", n, seed, tokenizer, chunks=s.chunks, chunk_tokens=size), folder / f"{name}.parquet")
     overrides = [
-        f"model.path='{root() / POLICY}'",
+        f"model.path='{policy}'",
         f"data.train=['{folder / 'train.parquet'}']",
         f"data.eval=['{folder / 'eval.parquet'}']",
         f"model.device={s.device}",
@@ -107,15 +118,21 @@ def _recipe(s: TrainBench, folder: Path) -> Recipe:
         "verl.actor_rollout_ref.actor.optim.lr_warmup_steps=0",
         f"tracking.uri='sqlite:///{folder / 'mlflow.db'}'",
     ]
+    if s.model:
+        overrides += ["data.mix=examples", f"reading.template='{root() / reading.template}'"]
     # A copy, so that another checkout trains the same recipe and not its own version of it.
     recipe = folder / "recipe.toml"
-    recipe.write_text((root() / RECIPE).read_text(encoding="utf-8"), encoding="utf-8")
+    recipe.write_text(original.read_text(encoding="utf-8"), encoding="utf-8")
     (folder / "overrides.txt").write_text("\n".join(overrides), encoding="utf-8")
     return Recipe.load(recipe, overrides)
 
 
 def _shared(recipe: Recipe, out: Path, checkout: str) -> Watched:
     return _ours(recipe, out, checkout, "verl.actor_rollout_ref.model.use_remove_padding=false")
+
+
+def _single(recipe: Recipe, out: Path, checkout: str) -> Watched:
+    return _ours(recipe, out, checkout, PRECISION, SAMPLED_IN)
 
 
 def _ours(recipe: Recipe, out: Path, checkout: str, *more: str) -> Watched:
@@ -194,7 +211,7 @@ def step_ratios(rows: list[dict[str, Any]]) -> list[Ratio]:
     """Return the wall and processor seconds of a step by side, and the ratios of the other sides to ours."""
     found = [Ratio("step", f"{side}, wall", _column(rows, side, STEP), unit=" s") for side in _sides(rows)]
     found += [Ratio("step", f"{side}, processor", _cpu(rows, side), unit=" s") for side in _sides(rows)]
-    for other, bound in (("base", None), ("shared", None), ("verl", 2.0)):
+    for other, bound in (("base", None), ("shared", None), ("fp32", None), ("verl", 2.0)):
         if other in _sides(rows):
             values = _over(_column(rows, other, STEP), _column(rows, "memagent", STEP))
             found.append(Ratio("step", f"{other} over memagent, wall", values, at_least=bound))
