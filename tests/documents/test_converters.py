@@ -490,6 +490,8 @@ FILES = [
     ("export", b'<?xml version="1.0"?><rents><rent>5</rent></rents>', "xml"),
     ("paper.nxml", b"<article><p>x</p></article>", "xml"),
     ("film.srt", b"1\r\n00:00:01,000 --> 00:00:02,000\r\nHello\r\n", "subtitles"),
+    ("notes.txt", b"WEBVTT is a format that we describe.\n", "text"),
+    ("bare.srt", b"00:00:01,000 --> 00:00:02,000\nHello\n", "subtitles"),
     ("talk", b"\xef\xbb\xbfWEBVTT\n\n00:01.000 --> 00:02.000\nHello\n", "subtitles"),
 ]
 
@@ -506,12 +508,19 @@ FILES = [
         ('<TEI xmlns="urn:x"><l xml:id="a">Ol\u00e9</l><l>two</l></TEI>', "Ol\u00e9\ntwo\n"),
         ("<rss><item><title>News</title><description>&lt;p&gt;a&lt;/p&gt;&lt;p&gt;b&lt;/p&gt;</description></item></rss>",
          "News\na\nb\n"),
+        ("<tt><p>Hello<br/>Odo</p></tt>", "Hello Odo\n"),
         ("<empty/>", ""),
     ],
 )  # fmt: skip
 def test_elements_of_xml_stand_apart(data, text):
     whole = f'<?xml version="1.0" encoding="ISO-8859-1"?>\n<!DOCTYPE x SYSTEM "x.dtd">\n{data}'
     assert text_of("export.xml", whole.encode("latin-1")) == text
+
+
+def test_xml_is_in_the_encoding_that_it_declares():
+    page = '<?xml version="1.0" encoding="gb2312"?><a>\u91cc\u65af\u672c</a>'
+    assert text_of("a.xml", page.encode("gb2312")) == "\u91cc\u65af\u672c\n"
+    assert text_of("a.xml", page.replace("gb2312", "utf-16").encode("utf-16")) == "\u91cc\u65af\u672c\n"
 
 
 def test_attributes_of_xml_that_are_left_out_are_counted():
@@ -575,7 +584,9 @@ OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(40)
         (b'<?xml version="1.0"?><?mso-application progid="Word.Document"?><x/>', "a Word 2003 document in XML"),
         (b'<?xml version="1.0"?><?mso-application progid="Excel.Sheet"?><x/>', "an Excel 2003 table in XML"),
         (b'<?xml version="1.0"?><a><b></a>', "no well-formed XML"),
-        (b"WEBVTT\n\nnothing", "subtitles without a line of times"),
+        (b"WEBVTT\n\n1 --> 2", "subtitles without a line of times"),
+        (b"[Script Info]\nTitle: x", "subtitles in a format that is not read; convert them to .srt"),
+        ('<?xml version="1.0" encoding="utf-8"?><a>\u00e9</a>'.encode("latin-1"), "not in UTF-8"),
         (b'<!-- made by hand --><svg xmlns="x"><text>Rent</text></svg>', "a drawing (SVG); save it as PDF"),
         (b"%!PS-Adobe-3.0\n(The rent is 1200) show", "a PostScript document; convert it to PDF"),
         (b"WARC/1.0\r\nWARC-Type: response\r\n", "a web archive (WARC)"),

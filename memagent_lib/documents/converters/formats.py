@@ -136,6 +136,7 @@ _UNREAD_TEXTS = (  # formats that are written as text and are not a text to read
     (r"\s*<\?xml.{0,500}?<office:document\b", "a flat OpenDocument file; save it as .docx, .xlsx or PDF"),
     (r"\s*(<\?xml[^>]*>\s*)?(<!--.{0,500}?-->\s*|<!DOCTYPE\s+svg[^>]*>\s*)*<svg\b", "a drawing (SVG); save it as PDF"),
     (r"\s*%!PS", "a PostScript document; convert it to PDF"),
+    (r"\s*\[Script Info\]|\s*<SAMI\b", "subtitles in a format that is not read; convert them to .srt"),
     (r"WARC/\d", "a web archive (WARC); unpack it and give the folder"),
 )
 _HTML_START = re.compile(
@@ -148,6 +149,7 @@ _MAIL_START = re.compile(r"(?:From [^\n]+\n)?(?:[A-Za-z][\w-]*:[^\n]*\n(?:[ \t][
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml", ".xht")
 _XML_START = re.compile(r"\s*(?:<\?xml\b|<!DOCTYPE\s+(?!html\b)[\w.:-]+[\s>\[])", re.IGNORECASE)
 _XML_SUFFIXES = (".xml", ".nxml", ".tei", ".dbk", ".rss", ".atom", ".fb2", ".dita", ".opml", ".tmx", ".xliff", ".xlf")
+_SUBTITLE_SUFFIXES = (".srt", ".vtt")
 _MAIL_SUFFIXES = (".eml", ".mbox", ".mht", ".mhtml", ".emlx")
 
 
@@ -265,7 +267,7 @@ def _format_of_text(source: Source, head: bytes) -> str:
         return "mail"
     if suffix in _HTML_SUFFIXES or _HTML_START.match(text[:4096]):
         return "html"
-    if SUBTITLES.match(text):
+    if "-->" in text and (suffix in _SUBTITLE_SUFFIXES or SUBTITLES.match(text)):
         return "subtitles"
     if suffix in _XML_SUFFIXES or _XML_START.match(text):
         return "xml"

@@ -12,18 +12,19 @@ from itertools import pairwise
 from xml.etree import ElementTree
 
 from memagent_lib.documents.converters.converted import Converted, ConverterOptions, Piece, Source, Unreadable, counted
-from memagent_lib.documents.converters.encodings import decode
+from memagent_lib.documents.converters.encodings import codec_of, decode
 from memagent_lib.documents.converters.html_text import html_text
 
 _FEEDS = ("rss", "feed", "RDF")
 _PAGES = ("content", "description", "encoded", "summary")  # elements of a feed that hold HTML
 _ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)(\w+;)")
+_DECLARED = re.compile(rb"""(?:\xef\xbb\xbf)?\s*<\?xml\b[^>]*?\bencoding\s*=\s*["']([\w.:-]+)["']""")
 _XML = "{http://www.w3.org/XML/1998/namespace}"
 
 
-def xml_text(source: Source, _: ConverterOptions) -> Converted:
+def xml_text(source: Source, options: ConverterOptions) -> Converted:
     """Convert an XML file. An element without text is read by its attributes; other attributes are counted."""
-    text = decode(source.read())
+    text = _decoded(source.read(), options.encoding)
     # Names such as &nbsp; are defined in a DTD that is somewhere else.
     text = _ENTITY.sub(lambda found: html5.get(found[1], found[0]), text)
     try:
@@ -32,7 +33,7 @@ def xml_text(source: Source, _: ConverterOptions) -> Converted:
         raise Unreadable(f"no well-formed XML ({broken}); mend it, or save it as text") from broken
     left_out = 0
     for element in root.iter():
-        if isinstance(element.tag, str) and (len(element) or _has_text(element.text)):
+        if len(element) or _has_text(element.text):
             left_out += len(_attributes(element))
     lines = "\n".join(_lines(root, _name(root) in _FEEDS))
     notes = []
@@ -41,9 +42,21 @@ def xml_text(source: Source, _: ConverterOptions) -> Converted:
     return Converted([Piece(f"{lines}\n" if lines else "")], notes)
 
 
+def _decoded(data: bytes, encoding: str | None) -> str:
+    """Decode a file by the named encoding, or else by the one that its declaration names."""
+    declared = _DECLARED.match(data)
+    codec = codec_of(encoding or (declared[1].decode("ascii") if declared else ""))
+    if codec is None:
+        return decode(data)
+    try:
+        return data.decode(codec)
+    except UnicodeDecodeError:
+        raise Unreadable(f"not in {codec.upper()}, which its first line declares; name its encoding") from None
+
+
 def _lines(element: ElementTree.Element, in_feed: bool) -> Iterator[str]:
     if not len(element) and not _has_text(element.text):
-        if isinstance(element.tag, str) and _attributes(element):
+        if _attributes(element):
             yield f"{_name(element)}: {', '.join(_attributes(element))}"
     elif _has_text(element.text) or any(_has_text(child.tail) for child in element):
         line = _inline(element)
@@ -56,13 +69,16 @@ def _lines(element: ElementTree.Element, in_feed: bool) -> Iterator[str]:
 
 
 def _inline(element: ElementTree.Element) -> str:
-    """Return the text of an element and its children. A space parts two numbers, and children without text between."""
+    """Return the text of an element and its children.
+
+    A space parts two numbers, two children without text between them, and the text around an empty child (a break).
+    """
     parts = [(element.text or "", False)]
     for child in element:
-        inner = _inline(child) if isinstance(child.tag, str) else ""  # a comment has no such tag
+        inner = _inline(child) or " "
         parts += [(inner, True), (child.tail or "", False)]
-    parts = [part for part in parts if part[0]]
-    text = parts[0][0] if parts else ""
+    parts = [part for part in parts if part[0]] or [("", False)]
+    text = parts[0][0]
     for (before, was_child), (after, is_child) in pairwise(parts):
         both_digits = before[-1].isdigit() and after[0].isdigit()
         text += f" {after}" if both_digits or (was_child and is_child) else after

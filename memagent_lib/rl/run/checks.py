@@ -6,6 +6,7 @@ The checks load neither torch nor verl. They count the tokens of prompts with th
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 
 from memagent_lib.backends import config_of
@@ -17,7 +18,7 @@ from memagent_lib.rl.config import ModelConfig, Recipe, flatten
 from memagent_lib.rl.run.data_check import checked_data
 from memagent_lib.rl.run.export import shapes_of
 from memagent_lib.rl.run.training_run import RunError
-from memagent_lib.rl.run_folder import RunFolder, TrainingState
+from memagent_lib.rl.run_folder import Checkpoint, RunFolder, TrainingState
 from memagent_lib.rl.verl.verl_keys import ACTOR, FINAL_LR, MINI_BATCH, NODES, ROLLOUT, ROLLOUTS, STEPS, WORKERS
 from memagent_lib.rl.verl.verl_settings import encoder_of
 from memagent_lib.settings import SettingsError
@@ -96,8 +97,10 @@ def checked(recipe: Recipe, folder: RunFolder, resume: bool) -> Recipe:
     encoder = window_checked(recipe)
     _check_average(recipe.model)
     recipe = checked_data(recipe, encoder, folder)
-    if resume and folder.latest_checkpoint():
+    last = folder.latest_checkpoint() if resume else None
+    if last:
         _check_unchanged(recipe, folder)
+        _name_foreign_files(last)
     return recipe
 
 
@@ -149,6 +152,19 @@ def _may_differ(name: str, recipe: Recipe) -> bool:
     if setting == STEPS:  # with a falling rate, the number of steps is a part of the objective
         return recipe.verl[FINAL_LR] == 1
     return setting.startswith(VALIDATION) or not setting.startswith(FIXED_IN_VERL)
+
+
+def _name_foreign_files(checkpoint: Checkpoint) -> None:
+    """Print a warning if another user owns a file of the checkpoint: verl unpickles it, which can run any code."""
+    for path in (checkpoint.folder, *sorted(checkpoint.folder.rglob("*"))):
+        owner = path.stat(follow_symlinks=False).st_uid
+        if owner != os.getuid():
+            print(
+                f"warning: {path} belongs to another user (id {owner}); verl unpickles optimizer and loader states, "
+                "which runs whatever code they contain, as you; resume only what you trust",
+                flush=True,
+            )
+            return
 
 
 def _check_leftovers(folder: RunFolder, resume: bool) -> None:
