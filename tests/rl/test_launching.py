@@ -221,6 +221,19 @@ def test_saving_and_measuring_may_change_when_a_run_is_resumed(config, tmp_path)
     assert folder.checkpoint_note.read_text() == "1"
 
 
+@pytest.mark.parametrize("is_foreign", [True, False])
+def test_a_checkpoint_of_another_user_is_named(config, tmp_path, monkeypatch, capsys, is_foreign):
+    folder = with_checkpoint(config, tmp_path / "run")
+    optimizer = folder.checkpoints / "global_step_1" / "optim.pt"
+    optimizer.write_bytes(b"pickle")
+    owner = optimizer.stat().st_uid
+    monkeypatch.setattr(os, "getuid", lambda: owner + is_foreign)
+    with pytest.raises(AssertionError, match="a process was started"):
+        launch(config, folder.path, resume=True)
+    named = f"global_step_1 belongs to another user (id {owner}); verl unpickles"
+    assert (named in capsys.readouterr().out) == is_foreign
+
+
 def test_with_a_falling_rate_more_steps_are_another_run(config, tmp_path):
     config = but(config, "verl", **{f"{ACTOR}.optim.min_lr_ratio": 0.1})
     folder = with_checkpoint(config, tmp_path / "run")
