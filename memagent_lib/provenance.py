@@ -115,7 +115,10 @@ def install_command() -> str:
     if clone():
         return "`make install` in a clone of the repository"
     pins = shlex.quote(str(PACKAGE / "constraints" / "cpu.txt"))
-    return f"`pip install --no-deps --requirement {pins}` (gpu.txt for CUDA)"
+    # Without --torch-backend, the public index has no torch for a CPU; uv knows the address of torch's own index.
+    return (
+        f"`uv pip install --torch-backend cpu --no-deps --requirement {pins}` (for CUDA: gpu.txt, no --torch-backend)"
+    )
 
 
 def torch_conflicts() -> dict[str, str]:

@@ -86,7 +86,7 @@ def test_every_verb_of_a_plain_installation_has_its_help(memagent, tmp_path):
 def test_the_doctor_passes_it_and_names_the_engines_command(memagent, tmp_path):
     table = run(memagent, "doctor", cwd=tmp_path).stdout
     assert not {"missing", "failed"} & set(table.split())
-    assert "none (a plain installation)" in table and "pip install --no-deps --requirement /" in table
+    assert "none (a plain installation)" in table and "--torch-backend cpu --no-deps --requirement /" in table
 
 
 def test_a_second_init_changes_no_file(memagent, workbench):
@@ -134,7 +134,7 @@ def test_default_paths_are_found_outside_of_the_workbench(memagent, tmp_path):
 def test_what_needs_an_engine_is_one_line_that_names_the_fix(memagent, workbench):
     refused = run(memagent, "demo", cwd=workbench, status=2).stderr
     assert refused.count("\n") == 1
-    pins = re.search(r"pip install --no-deps --requirement (\S+)`", refused).group(1)
+    pins = re.search(r"uv pip install --torch-backend cpu --no-deps --requirement (\S+)`", refused).group(1)
     assert (Path(pins).read_text()).count("==") > 200
 
 
