@@ -223,7 +223,8 @@ def test_a_notebook_without_a_parameters_cell_is_refused(notebook, spec) -> None
     [
         (
             "notebok = 'x'",
-            "has no key notebok; it has cluster, folder, grid, name, notebook, parameters, points, stage, tracking, workers",
+            "has no key notebok; it has cluster, folder, grid, name, notebook, parameters, points, stage, tracking, "
+            "workers",
         ),
         (
             "[[stage]]\nname = 'a'\nnotebook = 'x'\ngird = {}",
