@@ -164,7 +164,7 @@ def test_an_example_that_cannot_be_scored_or_traced_is_an_error():
         ({"question": " "}, "'e1' has an empty question"),
         ({"answers": ()}, "'e1' has no accepted answer"),
         ({"answers": ("a", "")}, "'e1' has no accepted answer, or an empty one"),
-        ({"rule": "strict"}, "example 'e1': no judge 'strict'; choose from boxed"),
+        ({"rule": "strict"}, "example 'e1': no judge 'strict'; choose from abstains, boxed"),
         ({"evidence": (Span(4, 99),)}, "evidence 4:99 lies outside its document of 13 characters"),
     ]:
         with pytest.raises(ValueError, match=message):

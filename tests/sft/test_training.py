@@ -117,9 +117,9 @@ def test_the_command_trains_and_names_what_comes_next(model_folder, data, tmp_pa
     )
     out = tmp_path / "out"
     assert main(["sft", str(path), "--out", str(out), "--tracking", str(tmp_path / "mlflow")]) == 0
-    printed = capsys.readouterr().out
-    assert "16 lessons of" in printed and f"model in {out}/model" in printed
-    assert "memagent evaluate DATA.parquet --model" in printed
+    printed = capsys.readouterr()
+    assert "16 lessons of" in printed.out and f"model in {out}/model" in printed.out
+    assert "memagent evaluate DATA.parquet --model" in printed.err
     assert json.loads((out / "model/memagent.json").read_text())["budget"]["memory_tokens"] == 200
     assert main(["sft", str(path), "--out", str(out), "--tracking", str(tmp_path / "mlflow")]) == 2
     assert "continue it with --resume" in capsys.readouterr().err
