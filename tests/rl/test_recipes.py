@@ -4,6 +4,7 @@ import re
 import subprocess
 import tomllib
 from collections import namedtuple
+from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -84,7 +85,11 @@ def planned(path: Path, models: dict[str, Path], tmp_path: Path, *settings: str)
     if recipe.model.path.startswith("runs/"):  # a run's own model, of the warm start's shape
         pocket = Path(__file__).parents[2] / "experiments/pocket/warm_start"
     model = models.get(recipe.model.path, pocket)
-    return dry_run(Recipe.load(path, [f"model.path={model}", *settings]), tmp_path / "run")
+    own = [f"model.path={model}"]
+    if recipe.reading.template.endswith(".toml"):
+        own.append(f"reading.template={Path(__file__).parents[2] / recipe.reading.template}")
+    with chdir(tmp_path):  # where none of a recipe's data lies, whatever was made in this clone
+        return dry_run(Recipe.load(path, [*own, *settings]), tmp_path / "run")
 
 
 @pytest.fixture
