@@ -63,9 +63,8 @@ class ByteLevel:
             return None
         starts = ends - sizes
         if len(data) > len(text):
-            is_first = (
-                np.frombuffer(data, np.uint8) & 0xC0
-            ) != 0x80  # all bytes of a character but its first are 10......
+            # In UTF-8, all bytes of a character but its first begin with the bits 10.
+            is_first = np.frombuffer(data, np.uint8) & 0xC0 != 0x80
             starts = (np.cumsum(is_first, dtype=np.uint32) - 1)[starts]
         return array("I", ids), array("I", starts.astype(np.uint32).tobytes())
 

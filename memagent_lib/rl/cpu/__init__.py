@@ -6,26 +6,28 @@ neither torch nor verl.
 
 from memagent_lib.rl.cpu.cpu_memory import (
     CHECKPOINTING,
-    HALF_TYPES,
+    FIT_SETTINGS,
     MICRO_BATCH,
     SAVED_WIDTHS,
     CpuFit,
+    fit_of,
+    free_bytes,
     machine_bytes,
     memory_of,
+    require_free,
 )
 from memagent_lib.rl.cpu.cpu_settings import (
     answer_for_vllm,
     computes_in_half,
     cpu_environment,
     cpu_settings,
-    require_memory,
     require_platform,
     start_rollouts,
 )
 
 __all__ = [
     "CHECKPOINTING",
-    "HALF_TYPES",
+    "FIT_SETTINGS",
     "MICRO_BATCH",
     "SAVED_WIDTHS",
     "CpuFit",
@@ -33,9 +35,11 @@ __all__ = [
     "computes_in_half",
     "cpu_environment",
     "cpu_settings",
+    "fit_of",
+    "free_bytes",
     "machine_bytes",
     "memory_of",
-    "require_memory",
+    "require_free",
     "require_platform",
     "start_rollouts",
 ]

@@ -1,8 +1,8 @@
 """The memory of a training run on a CPU, in bytes by use, and the settings with which a run fits its machine.
 
 Weights, gradients and moments are in fp32; a larger model computes in bf16 where the processor does so in hardware, and
-is sampled from in bf16. The largest other use is what the update's forward pass leaves for the
-backward pass; it grows with the tokens of a micro-batch, so that number is lowered first.
+is sampled from in bf16. The largest other use is what the update's forward pass leaves for the backward pass; it grows
+with the tokens of a micro-batch, so that number is lowered first.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ MICRO_BATCH = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
 SERVERS = "actor_rollout_ref.rollout.agent.num_workers"
 CHECKPOINTING = "actor_rollout_ref.model.enable_gradient_checkpointing"
 PRECISION = "actor_rollout_ref.actor.fsdp_config.mixed_precision"
+PARAM_DTYPE = f"{PRECISION}.param_dtype"
+FIT_SETTINGS = (MICRO_BATCH, SERVERS, CHECKPOINTING, PARAM_DTYPE)
 FLOAT = 4
 HALF = 2
 HALF_TYPES = ("bf16", "bfloat16")
@@ -125,18 +127,13 @@ def free_bytes() -> float:
 
 
 def fit_of(settings: Mapping[str, Any], nodes: int) -> CpuFit:
-    """Return what verl's ``settings``, by dotted name, state about the memory of one node."""
+    """Return what verl's ``settings`` state about the memory of one node: :data:`FIT_SETTINGS`, by dotted name."""
     return CpuFit(
         micro_batch_tokens=settings[MICRO_BATCH],
         servers=max(1, settings[SERVERS] // nodes),
         checkpointing=settings[CHECKPOINTING],
-        half=_computes_in_half(settings),
+        half=settings.get(PARAM_DTYPE) in HALF_TYPES,
     )
-
-
-def _computes_in_half(settings: Mapping[str, Any]) -> bool:
-    chosen = settings.get(f"{PRECISION}.param_dtype") or settings.get(f"+{PRECISION}", {}).get("param_dtype")
-    return chosen in HALF_TYPES
 
 
 def require_free(needed: Mapping[str, float], fit: CpuFit, free: float) -> None:

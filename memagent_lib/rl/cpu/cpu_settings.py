@@ -20,11 +20,7 @@ from memagent_lib.rl.cpu.cpu_memory import (
     PRECISION,
     SERVERS,
     choose_fit,
-    fit_of,
-    free_bytes,
     machine_bytes,
-    memory_of,
-    require_free,
 )
 
 LARGEST_BUCKET_MB = 2048
@@ -120,12 +116,6 @@ def _bucket_mb(model: str) -> int:
     """Choose the size of the buckets in which weights travel, so that the largest tensor fits in one bucket."""
     size = bytes_of(model, "*.safetensors") >> 20
     return min(LARGEST_BUCKET_MB, 16 + 2 * size)  # twice: a model stored in half precision is sent in single
-
-
-def require_memory(recipe: Recipe, encoder: Encoder) -> None:
-    """Raise :class:`~memagent_lib.rl.cpu.cpu_memory.MemoryShort` if much less memory is free than the run may need."""
-    fit = fit_of(cpu_settings(recipe, encoder) | dict(recipe.verl), recipe.nodes)
-    require_free(memory_of(shape_of(recipe.model.path), fit, recipe.workers), fit, free_bytes())
 
 
 def require_platform() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from memagent_lib.paths import write_atomically
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.cpu import require_memory
+from memagent_lib.rl.cpu import free_bytes, require_free
 from memagent_lib.rl.run.checks import active, checked, require_training, resolved
 from memagent_lib.rl.run.training_plan import TrainingPlan
 from memagent_lib.rl.run.training_run import POLL_S, TrainingRun
@@ -36,10 +36,10 @@ def launch(recipe: Recipe, run_folder: str | Path, resume: bool = False, stop_at
     # Checked first, because a complete run must also have been made by this recipe.
     if resume and _complete(recipe, folder):
         return TrainingRun(folder)
-    encoder = encoder_of(recipe)
-    TrainingPlan.of(recipe, folder, device, encoder).check_room(_gpu_memory(recipe, device))
+    plan = TrainingPlan.of(recipe, folder, device, encoder_of(recipe))
+    plan.check_room(_gpu_memory(recipe, device))
     if device == "cpu":
-        require_memory(recipe, encoder)
+        require_free(plan.cpu_bytes(), plan.cpu_fit, free_bytes())
     folder.path.mkdir(parents=True, exist_ok=True)
     lock = _lock(folder)
     try:

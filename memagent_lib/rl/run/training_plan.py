@@ -23,10 +23,11 @@ from memagent_lib.prompts import Encoder
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.cpu import (
     CHECKPOINTING,
-    HALF_TYPES,
+    FIT_SETTINGS,
     MICRO_BATCH,
     SAVED_WIDTHS,
     CpuFit,
+    fit_of,
     machine_bytes,
     memory_of,
 )
@@ -301,13 +302,9 @@ class TrainingPlan:
     @property
     def cpu_fit(self) -> CpuFit:
         """How the run uses the memory of one node, without a GPU."""
-        verl = self.verl.actor_rollout_ref
-        return CpuFit(
-            micro_batch_tokens=verl.actor.ppo_max_token_len_per_gpu,
-            servers=max(1, verl.rollout.agent.num_workers // self.recipe.nodes),
-            checkpointing=verl.model.enable_gradient_checkpointing,
-            half=verl.actor.fsdp_config.mixed_precision.param_dtype in HALF_TYPES,
-        )
+        from omegaconf import OmegaConf
+
+        return fit_of({name: OmegaConf.select(self.verl, name) for name in FIT_SETTINGS}, self.recipe.nodes)
 
     def cpu_bytes(self) -> dict[str, float]:
         """Return the bytes that one node without a GPU needs at the peak of an update, by use, in the worst case."""
