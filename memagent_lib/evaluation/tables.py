@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Rate(NamedTuple):
-    """A share of successes, with its 95 % Wilson interval."""
+    """A share of successes among ``n`` trials, with its 95 % Wilson interval. Its texts are in percent."""
 
     value: float
     low: float
@@ -39,7 +39,22 @@ class Rate(NamedTuple):
     n: int
 
     def __str__(self) -> str:
-        return f"{100 * self.value:.1f} % [{100 * self.low:.1f}, {100 * self.high:.1f}] (n={self.n})"
+        return f"{self.percent} (n={self.n})" if self.n else self.percent
+
+    @property
+    def percent(self) -> str:
+        """The share with its unit and interval, ``54.2 % [50.1, 58.0]``."""
+        return f"{100 * self.value:.1f} % {self.interval}" if self.n else "none scored"
+
+    @property
+    def short(self) -> str:
+        """The share and its interval in percent without the unit, for columns that name it."""
+        return f"{100 * self.value:.1f} {self.interval}" if self.n else "none scored"
+
+    @property
+    def interval(self) -> str:
+        """The interval alone, in percent without the unit."""
+        return f"[{100 * self.low:.1f}, {100 * self.high:.1f}]"
 
 
 def wilson(successes: float, n: int) -> Rate:
@@ -175,9 +190,7 @@ def grouping_of(results: pd.DataFrame) -> str:
 
 def _rate_cell(row: Mapping[str, Any]) -> str:
     """Return a table cell: a rate with its interval and n, and how many failed; no rate if all failed."""
-    cell = "none scored"
-    if row["scored"]:
-        cell = str(Rate(row["accuracy"], row["low"], row["high"], row["scored"]))
+    cell = str(Rate(row["accuracy"], row["low"], row["high"], row["scored"]))
     if row["failed"]:
         cell += f", {row['failed']} failed"
     return cell

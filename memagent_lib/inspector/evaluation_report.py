@@ -251,15 +251,12 @@ def _row(
 def _cell(rates: Mapping[str, Any]) -> dict[str, Any]:
     """Return a cell's numbers as text. Few documents are counted; a percentage of them would look precise."""
     n = int(rates["scored"])
-    cell: dict[str, Any] = {"n": n, "failed": int(rates["failed"]), "value": "none scored", "interval": ""}
-    if n:
-        rate = Rate(rates["accuracy"], rates["low"], rates["high"], n)
-        cell["title"] = str(rate)
-        cell["value"] = f"{100 * rate.value:.1f}"
-        cell["interval"] = f"[{100 * rate.low:.1f}, {100 * rate.high:.1f}]"
-        if n < SMALL_N:
-            cell["value"] = f"{rate.value * n:g} of {n}"
-            cell["interval"] = ""
+    rate = Rate(rates["accuracy"], rates["low"], rates["high"], n)
+    cell = {"n": n, "failed": int(rates["failed"]), "value": str(rate), "title": str(rate), "interval": ""}
+    if n >= SMALL_N:
+        cell |= {"value": f"{100 * rate.value:.1f}", "interval": rate.interval}
+    elif n:
+        cell["value"] = f"{rate.value * n:g} of {n}"
     return cell
 
 

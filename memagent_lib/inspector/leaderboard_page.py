@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from memagent_lib.evaluation import amount
+from memagent_lib.evaluation import Rate, amount
 from memagent_lib.pages import Page, render
 from memagent_lib.paths import absolute, write_atomically
 from memagent_lib.tracking import different_kinds
@@ -23,7 +23,7 @@ _WORDS = {
     "gflops": "GFLOPs",
     "run_id": "run",
 }
-_SHARES = ("accuracy", "capture", "retention")
+_SHARES = ("capture", "retention")
 _COUNTS = ("chunks", "scored", "failed")
 _AMOUNTS = ("tokens", "turns", "seconds", "seconds_95", "gflops")
 
@@ -72,11 +72,10 @@ def _cell(name: str, row: dict[str, Any]) -> tuple[float | str, str]:
     value = row[name]
     if value is None or pd.isna(value):
         return "", ""
+    if name == "accuracy":
+        return float(value), Rate(value, row["low"], row["high"], row["scored"]).percent
     if name in _SHARES:
-        text = f"{100 * value:.1f} %"
-        if name == "accuracy":
-            text += f" [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
-        return float(value), text
+        return float(value), f"{100 * value:.1f} %"
     if name in _COUNTS:
         return float(value), f"{int(value):,}"
     if name in _AMOUNTS:

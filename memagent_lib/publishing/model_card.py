@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memagent_lib.agent import AgentSettings
-from memagent_lib.evaluation import BASELINES, Rate
+from memagent_lib.evaluation import BASELINES
 from memagent_lib.paths import PACKAGE
 from memagent_lib.provenance import library_version
 from memagent_lib.publishing.base_model import BaseModel, Licence, licence_of
@@ -147,7 +147,7 @@ def _body(card: _Contents) -> str:
     environment = Environment(
         trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True
     )
-    environment.filters |= {"cell": cell, "share": _share, "interval": _interval}
+    environment.filters |= {"cell": cell, "share": _share}
     training = card.training
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         name=card.name,
@@ -225,7 +225,3 @@ def cell(value: object) -> str:
 
 def _share(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.1f} %"
-
-
-def _interval(rate: Rate) -> str:
-    return f"{100 * rate.value:.1f} [{100 * rate.low:.1f}, {100 * rate.high:.1f}]" if rate.n else "none scored"

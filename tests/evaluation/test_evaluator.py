@@ -221,6 +221,13 @@ def test_wilson_agrees_with_published_values():
     assert wilson(0, 10).low == 0 and wilson(10, 10).high == 1
 
 
+def test_a_rate_has_its_text_with_and_without_unit_and_n():
+    rate = wilson(15, 20)
+    assert str(rate) == "75.0 % [53.1, 88.8] (n=20)"
+    assert (rate.percent, rate.short) == ("75.0 % [53.1, 88.8]", "75.0 [53.1, 88.8]")
+    assert str(wilson(0, 0)) == wilson(0, 0).short == "none scored"
+
+
 def test_the_longest_documents_are_read_first(tokenizer, tmp_path):
     files = []
     for chunks in (2, 8, 4):

@@ -6,7 +6,7 @@ from itertools import product
 
 import pandas as pd
 
-from memagent_lib.evaluation import summarise
+from memagent_lib.evaluation import Rate, summarise
 
 TASKS = ("needle", "multikey", "update", "bridge", "multivalue", "chain")
 POLICIES = ("warm start", "trained", "trained, seed 0", "trained, seed 1", "trained, seed 2", "upper bound")
@@ -24,9 +24,9 @@ def table(rows: pd.DataFrame) -> str:
     """
     summary = summarise(rows[rows["reader"].isin(READERS)], by=("task", "policy", "reader", "chunks"))
     cells = {
-        (row.task.removesuffix(DECOY), row.policy, row.reader, row.task.endswith(DECOY), int(row.chunks)): _interval(
-            row.accuracy, row.low, row.high
-        )
+        (row.task.removesuffix(DECOY), row.policy, row.reader, row.task.endswith(DECOY), int(row.chunks)): Rate(
+            row.accuracy, row.low, row.high, row.scored
+        ).short
         for row in summary.itertuples(index=False)
     }
     columns = sorted({(about_decoy, chunks) for *_, about_decoy, chunks in cells})
@@ -45,7 +45,3 @@ def table(rows: pd.DataFrame) -> str:
 def _column(about_decoy: bool, chunks: int) -> str:
     name = f"{chunks:,} chunk{'s' * (chunks > 1)}"
     return f"{name}, about a decoy" if about_decoy else name
-
-
-def _interval(value: float, low: float, high: float) -> str:
-    return f"{100 * value:.1f} [{100 * low:.1f}, {100 * high:.1f}]"

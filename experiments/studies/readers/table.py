@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pandas as pd
 
 from experiments.pocket.teacher import statements_in
-from memagent_lib.evaluation import Result, against, costs, line_name, summarise, wilson
+from memagent_lib.evaluation import Rate, Result, against, costs, line_name, summarise, wilson
 from memagent_lib.trace import Turn
 
 RIGHT = "right form"
@@ -46,8 +46,7 @@ def form_table(counts: dict[str, Counter[str]]) -> str:
     for reader, found in counts.items():
         rate = wilson(found[RIGHT], found.total())
         others = ", ".join(f"{n} {kind}" for kind, n in found.most_common() if kind != RIGHT)
-        share = f"{100 * rate.value:.1f} % [{100 * rate.low:.1f}, {100 * rate.high:.1f}]"
-        lines.append(f"| {reader} | {rate.n:,} | {share} | {others or 'none'} |")
+        lines.append(f"| {reader} | {rate.n:,} | {rate.percent} | {others or 'none'} |")
     return "\n".join(lines)
 
 
@@ -67,8 +66,9 @@ def score_table(rows: pd.DataFrame) -> str:
         for row in summarise(own).itertuples(index=False):
             key = (row.reader, int(row.chunks))
             cost = spent.loc[[key]].iloc[0]
+            score = Rate(row.accuracy, row.low, row.high, row.scored)
             lines.append(
-                f"| {policy} | {row.reader} | {int(row.chunks)} | {_interval(row.accuracy, row.low, row.high)} "
+                f"| {policy} | {row.reader} | {int(row.chunks)} | {score.short} "
                 f"| {differences.get(key, '')} | {_percent(row.capture)} | {_percent(row.retention)} "
                 f"| {cost['turns']:.1f} | {cost['tokens']:,.0f} | {cost['seconds']:.2f} | {row.scored} |"
             )
@@ -81,13 +81,13 @@ def _differences(rows: pd.DataFrame, policy: str) -> dict[tuple[str, int], str]:
     if baseline not in readers:
         return {}
     return {
-        (readers[row.right], int(row.chunks)): _interval(row.difference, row.low, row.high, sign="+")
+        (readers[row.right], int(row.chunks)): _points(row.difference, row.low, row.high)
         for row in against(rows, baseline).itertuples(index=False)
     }
 
 
-def _interval(value: float, low: float, high: float, sign: str = "") -> str:
-    return f"{100 * value:{sign}.1f} [{100 * low:{sign}.1f}, {100 * high:{sign}.1f}]"
+def _points(value: float, low: float, high: float) -> str:
+    return f"{100 * value:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
 def _percent(value: float) -> str:
