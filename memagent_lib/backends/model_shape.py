@@ -57,6 +57,17 @@ class ModelShape:
             ffn=getattr(config, "intermediate_size", None) or 4 * config.hidden_size,
         )
 
+    def adapter_parameters(self, rank: int) -> int:
+        """Return how many parameters LoRA adapters of ``rank`` on all linear layers but the head have (2106.09685).
+
+        Each ``m x n`` weight has two factors, ``m x rank`` and ``rank x n``. A layer is taken to have queries, keys,
+        values, the attention's output, and an MLP of three matrices, as in Llama and Qwen.
+        """
+        queries_and_output = 2 * (self.hidden + self.attention)
+        keys_and_values = 2 * (self.hidden + self.kv_width)
+        mlp = 3 * (self.hidden + self.ffn)
+        return rank * self.layers * (queries_and_output + keys_and_values + mlp)
+
     def forward_flops(self, tokens: float, length: float, dense: bool = False) -> float:
         """Return an upper bound on the FLOPs of a forward pass over ``tokens`` tokens in rows of ``length``.
 

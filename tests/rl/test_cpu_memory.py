@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from memagent_lib.backends import ModelShape
-from memagent_lib.rl.cpu.cpu_memory import CpuFit, MemoryShort, choose_fit, fit_of, memory_of, require_free
+from memagent_lib.rl.cpu.cpu_memory import (
+    CpuFit,
+    MemoryShort,
+    choose_fit,
+    fit_of,
+    memory_of,
+    require_free,
+    return_freed_memory,
+)
 
 SMOLLM2 = ModelShape(
     parameters=134_515_008,
@@ -47,6 +55,37 @@ def test_in_bf16_activations_and_servers_are_smaller():
     assert needed["2 rollout servers"] == 6.69  # each 0.27 of weights
 
 
+def test_adapters_alone_have_gradients_and_moments():
+    # Rank 8, 30 layers: q 576 + 576, k and v 576 + 192 each, o 576 + 576, and three of 576 + 1,536 in the MLP.
+    adapters = 8 * 30 * (1_152 + 2 * 768 + 1_152 + 3 * 2_112)
+    assert SMOLLM2.adapter_parameters(8) == adapters == 2_442_240
+    needed = memory_of(SMOLLM2, CpuFit(micro_batch_tokens=2048, servers=2, half=True, lora_rank=8))
+    assert needed["weights"] == 6 * (134_515_008 + 2_442_240)  # 4 bytes and a copy of 2, frozen or not
+    assert needed["gradients"] == 4 * 2_442_240
+    assert needed["optimizer"] == 8 * 2_442_240
+    whole = memory_of(SMOLLM2, CpuFit(micro_batch_tokens=2048, servers=2, half=True))
+    assert needed["activations"] == whole["activations"]
+
+
+def test_adapters_leave_room_for_larger_micro_batches():
+    sizes = {"window": 371, "servers": 2, "workers": 1, "machine_bytes": 23 * GB}
+    assert choose_fit(SMOLLM2, **sizes, half=True).micro_batch_tokens == 2048
+    assert choose_fit(SMOLLM2, **sizes, half=True, lora_rank=8).micro_batch_tokens == 4096
+
+
+def test_freed_memory_goes_back_to_the_system():
+    import psutil
+
+    process = psutil.Process()
+    blocks = [b"x" * (64 << 10) for _ in range(3200)]  # 210 MB, each below the size that glibc maps by itself
+    for block in range(0, len(blocks), 2):
+        blocks[block] = b""  # those between stay, so the blocks cannot be joined and returned at once
+    before = process.memory_info().rss
+    return_freed_memory()
+    assert before - process.memory_info().rss > 60 * 1e6
+    assert len(blocks) == 3200
+
+
 def test_checkpointing_saves_each_layers_input_and_one_layer():
     fit = CpuFit(micro_batch_tokens=2048, servers=1, checkpointing=True)
     # 2,048 tokens x 4 bytes x (576 x 30 layers + 0.8 x 14,400)
@@ -79,8 +118,9 @@ def test_verls_own_settings_decide_what_a_run_needs():
         "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": 512,
         "actor_rollout_ref.rollout.agent.num_workers": 4,
         "actor_rollout_ref.model.enable_gradient_checkpointing": True,
+        "actor_rollout_ref.model.lora_rank": 8,
     }
-    assert fit_of(settings, nodes=2) == CpuFit(micro_batch_tokens=512, servers=2, checkpointing=True)
+    assert fit_of(settings, nodes=2) == CpuFit(micro_batch_tokens=512, servers=2, checkpointing=True, lora_rank=8)
 
 
 def test_too_little_free_memory_is_refused_with_the_numbers():

@@ -16,6 +16,7 @@ from memagent_lib.provenance import cores
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.cpu.cpu_memory import (
     CHECKPOINTING,
+    LORA_RANK,
     MICRO_BATCH,
     PRECISION,
     SERVERS,
@@ -35,7 +36,8 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
     rollout = "actor_rollout_ref.rollout"
     shape = shape_of(recipe.model.path)
     half = computes_in_half(shape)
-    fit = choose_fit(shape, encoder.window, servers_of_node(recipe), recipe.workers, machine_bytes(), half)
+    rank = recipe.verl.get(LORA_RANK) or 0
+    fit = choose_fit(shape, encoder.window, servers_of_node(recipe), recipe.workers, machine_bytes(), half, rank)
     return {
         "trainer.device": "cpu",
         "actor_rollout_ref.model.external_lib": "memagent_lib.rl.cpu.engine",  # which registers the loss too

@@ -18,6 +18,7 @@ from verl.workers.engine.base import EngineRegistry
 
 from memagent_lib.models import merged_weights
 from memagent_lib.rl.cpu import weight_channel
+from memagent_lib.rl.cpu.cpu_memory import return_freed_memory
 from memagent_lib.rl.verl.reply_engine import ReplyEngine
 
 weight_channel.use()  # verl imports this module in the process that sends the weights
@@ -39,8 +40,10 @@ class CpuEngine(ReplyEngine):
     def get_per_tensor_param(self, **choices: Any) -> tuple[Any, Any]:
         """Return the weights for vLLM, with adapters merged, because vLLM's CPU build loads no adapters.
 
-        verl can merge adapters too, but rounds the result to bfloat16.
+        verl can merge adapters too, but rounds the result to bfloat16. Memory that the update has freed goes back to
+        the system first: verl calls this once a step, before rollouts, which need memory in other processes.
         """
+        return_freed_memory()
         if not self._is_lora:
             return super().get_per_tensor_param(**choices)
         adapter = self.module.peft_config["default"]

@@ -279,10 +279,12 @@ class TrainingPlan:
     def checkpoint_bytes(self) -> float:
         """Return the size of a checkpoint in bytes: fp32 weights and Adam's two moments.
 
-        With LoRA the moments are left out, because those of adapters are small.
+        On a CPU the weights are there twice, once in shards and once as a model. With LoRA only adapters have moments.
         """
-        lora = self.verl.actor_rollout_ref.model.lora_rank > 0
-        return (4 if lora else 12) * self.shape.parameters
+        copies = 1 + ("hf_model" in self.verl.actor_rollout_ref.actor.checkpoint.save_contents)
+        adapters = self.shape.adapter_parameters(self.verl.actor_rollout_ref.model.lora_rank)
+        trained = adapters or self.shape.parameters
+        return FP32 * (copies * (self.shape.parameters + adapters) + 2 * trained)
 
     def export_bytes(self) -> float:
         """Return the size of the exported policy in bytes, in fp32."""
