@@ -1,13 +1,15 @@
 """Turn a TOML or JSON table into a small frozen dataclass, or raise an error that explains what would be right.
 
 Values must have the exact type, except that an integer is accepted as a float, a list as a tuple, and a string as the
-member of an enum.
+member of an enum. :func:`to_toml` and :func:`toml_value` go the other way.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from memagent_lib.errors import UserError, nearest
 
 T = TypeVar("T")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_.-]+")
 # pydantic's names of errors.
 _UNKNOWN = "unexpected_keyword_argument"
 _MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
@@ -78,6 +81,45 @@ def key_value(text: str) -> tuple[str, Any]:
         return key.strip(), tomllib.loads(f"v = {value}")["v"]
     except tomllib.TOMLDecodeError:
         return key.strip(), value
+
+
+def to_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return tables as TOML. A list of tables inside one becomes a block per entry; ``None`` is left out.
+
+    Dots in a key stay: TOML reads them as tables in tables, which is what a recipe means by them.
+    """
+    lines = []
+    for name, table in tables.items():
+        entries = {key: value for key, value in table.items() if value is not None}
+        blocks = {key: value for key, value in entries.items() if _is_list_of_tables(value)}
+        lines.append(f"[{name}]")
+        lines += [_assignment(key, value) for key, value in entries.items() if key not in blocks]
+        for key, values in blocks.items():
+            for value in values:
+                lines += ["", f"[[{name}.{key}]]", *(_assignment(*entry) for entry in value.items())]
+        lines.append("")
+    return "\n".join(lines).strip()
+
+
+def toml_value(value: Any) -> str:
+    """Return a string, number, boolean, list or table as TOML on one line."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(_assignment(*entry) for entry in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    if isinstance(value, float):
+        return repr(value)  # JSON has other names for nan and inf
+    # JSON's strings are TOML's, except that TOML forbids DEL.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _is_list_of_tables(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and all(isinstance(entry, Mapping) for entry in value)
+
+
+def _assignment(key: str, value: Any) -> str:
+    name = key if _BARE_KEY.fullmatch(key) else toml_value(key)
+    return f"{name} = {toml_value(value)}"
 
 
 def _messages(cls: type, where: str, refused: Any) -> Iterator[str]:

@@ -1,5 +1,7 @@
 """Tables become dataclasses; what is wrong is refused with what would be right."""
 
+import math
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -8,7 +10,7 @@ from typing import Annotated, Any
 import pytest
 from annotated_types import Interval
 
-from memagent_lib.settings import SettingsError, parse
+from memagent_lib.settings import SettingsError, parse, to_toml, toml_value
 
 
 class Colour(StrEnum):
@@ -94,3 +96,23 @@ def test_a_bound_beside_a_type_is_checked_and_named(wheels, said):
     assert parse(Bounded, {"wheels": 4}, "cart.toml") == Bounded()
     with pytest.raises(SettingsError, match=f"cart.toml: wheels must be {said}"):
         parse(Bounded, {"wheels": wheels}, "cart.toml")
+
+
+def test_tables_come_back_from_their_toml():
+    value = {
+        "name": 'é "q" \\ \n \x7f',
+        "rate": 1e-06,
+        "on": True,
+        "sizes": [1, 2.5],
+        "by": {"a b": {"c": 1}},
+        "no": {},
+    }
+    assert tomllib.loads(f"v = {toml_value(value)}")["v"] == value
+    tables = {"data": {"n": 1, "none": None, "stages": [{"files": ["a"]}, {"files": ["b"], "steps": 2}]}, "more": {}}
+    expected = {"data": {"n": 1, "stages": tables["data"]["stages"]}, "more": {}}
+    assert tomllib.loads(to_toml(tables)) == expected
+    assert tomllib.loads(f"v = {toml_value([math.inf, -math.inf])}")["v"] == [math.inf, -math.inf]
+
+
+def test_a_dotted_key_of_a_recipe_stays_a_path():
+    assert to_toml({"verl": {"trainer.steps": 3, "+model.size": 1}}) == '[verl]\ntrainer.steps = 3\n"+model.size" = 1'

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import json
 import re
 import string
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memagent_lib.cli.arguments import Verbs, add_verb, option
+from memagent_lib.settings import toml_value
 
 # The names that other projects use for our placeholders.
 PART_NAMES = {
@@ -247,7 +247,7 @@ def to_toml(template, source: str) -> str:
 
 
 def _toml_text(text: str) -> str:
-    # TOML's long strings allow no control characters. JSON escapes all of them except DEL, which TOML forbids too.
+    # TOML's long strings allow no control characters.
     if "\n" not in text or any(not c.isprintable() and c not in "\n\t" for c in text):
-        return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return toml_value(text)
     return '"""\n' + text.replace("\\", "\\\\").replace('"', '\\"') + '"""'

@@ -5,8 +5,6 @@ Nothing that a recipe names is loaded. Paths are reduced to what says nothing ab
 
 from __future__ import annotations
 
-import json
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,12 +14,12 @@ from typing import Any, NamedTuple
 from memagent_lib.data import data_hash, stream_records
 from memagent_lib.paths import root
 from memagent_lib.rl import RunFolder, validation_score
+from memagent_lib.settings import to_toml
 from memagent_lib.tracking import Experiment, load_inputs, load_runs
 
 REWARD = "rollout/acc"
 MOST_CURVE_ROWS = 12
 _NOT_RECIPE = ("tracking", "cluster")  # they describe a machine, not the policy
-_BARE_KEY = re.compile(r"[\w.-]+")
 
 
 class CurveRow(NamedTuple):
@@ -167,29 +165,7 @@ def _thinned(values: Sequence[int], most: int) -> list[int]:
 
 def recipe_toml(tables: Mapping[str, Any]) -> str:
     """Return a recipe as TOML that ``memagent train`` reads, without the store and the paths of this machine."""
-    lines = []
-    for name, table in tables.items():
-        if name in _NOT_RECIPE:
-            continue
-        # JSON's strings, numbers, booleans and lists are TOML's too.
-        entries = {key: value for key, value in _public(table).items() if value is not None}
-        blocks = {key: value for key, value in entries.items() if _is_list_of_tables(value)}
-        plain = {key: value for key, value in entries.items() if key not in blocks}
-        lines += [f"[{name}]", *_assignments(plain)]
-        for key, values in blocks.items():
-            for value in values:
-                lines += ["", f"[[{name}.{key}]]", *_assignments(value)]
-        lines.append("")
-    return "\n".join(lines).strip()
-
-
-def _is_list_of_tables(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(entry, Mapping) for entry in value)
-
-
-def _assignments(table: Mapping[str, Any]) -> list[str]:
-    names = {key: key if _BARE_KEY.fullmatch(key) else json.dumps(key) for key in table}
-    return [f"{names[key]} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()]
+    return to_toml({name: _public(table) for name, table in tables.items() if name not in _NOT_RECIPE})
 
 
 def _public(value: Any) -> Any:

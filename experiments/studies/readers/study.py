@@ -6,13 +6,11 @@ warm-up steps, training steps and rollouts.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from memagent_lib.settings import read_toml
+from memagent_lib.settings import read_toml, toml_value
 
 HERE = Path(__file__).parent
 WARM_START = "experiments/pocket/warm_start"
@@ -138,7 +136,7 @@ class _Steps:
             stages.append({"files": [short, *longer]})
         settings = (
             f"model.path={self.folder / 'warm' / reader / 'model'}",
-            f"data.stages={_as_toml(stages)}",
+            f"data.stages={toml_value(stages)}",
             f"data.eval={self._path(f'test_{TASKS[0]}_{FORM_CHUNKS}')}",
             f"reading.reader={reader}",
             f"train.seed={seed}",
@@ -183,9 +181,3 @@ class _Steps:
     @property
     def _tracking(self) -> tuple[str, str]:
         return "--tracking", str(self.folder)
-
-
-def _as_toml(stages: Sequence[dict[str, Any]]) -> str:
-    """Return stages as a TOML array of inline tables. JSON's strings, numbers and lists are TOML's too."""
-    tables = (", ".join(f"{key} = {json.dumps(value)}" for key, value in stage.items()) for stage in stages)
-    return f"[{', '.join(f'{{{table}}}' for table in tables)}]"
