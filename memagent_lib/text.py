@@ -10,7 +10,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from memagent_lib.tokenizer import LONG_CHARS, Tokenizer, Tokens
+from memagent_lib.token_seams import Tokens
+from memagent_lib.tokenizer import LONG_CHARS, Tokenizer
 
 BLOCK_CHARS = 1 << 17
 UNSETTLED_TOKENS = 4096

@@ -1,7 +1,7 @@
 """Encode text and chat messages exactly as a policy's own tokenizer does, with character offsets.
 
-A long text is encoded only once. In a later prompt that contains it, only its ends and the text around it are encoded;
-the ids are the same as if the whole prompt were encoded. This module does not depend on prompts or models.
+A long text is encoded only once, and prompts that contain it reuse its tokens (:mod:`memagent_lib.token_seams`). This
+module does not depend on prompts or models.
 """
 
 from __future__ import annotations
@@ -10,105 +10,32 @@ import copy
 import json
 import threading
 from array import array
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from memagent_lib.byte_level import ByteLevel
 from memagent_lib.errors import MissingFile, MissingPackage
 from memagent_lib.thinking import Thoughts, special_marks
+from memagent_lib.token_seams import LONG_TOKENS, Tokens, joined_ids
+from memagent_lib.tokenizer_files import (
+    TokenizerFiles,
+    downloaded,
+    looks_like_path,
+    require_tokenizer_file,
+    template_arguments,
+)
 
 LONG_CHARS = 500
-LONG_TOKENS = 250
-"""A text of this length is encoded once. Later only its ends are, as their tokens depend on the text beside them."""
+"""A part of a prompt with so many characters is worth looking up among the texts encoded before."""
 BYTE_LEVEL_CHARS = 2000
 """A text of this length is encoded without tracking offsets if they follow from the tokens."""
-MARGIN_TOKENS = 24
-"""Each end of 2 * MARGIN_TOKENS is encoded again; its inner half only confirms that the known tokens fit."""
-SAME_TOKENS = 10
-"""How many tokens in a row must be unchanged before the rest of a text's known tokens are reused."""
 REMEMBERED_TEXTS = 256
 MARK = "<<memagent content>>"
 """A placeholder message, by which a chat template is rendered to find what it writes around messages."""
-_OF_EVERY_TEMPLATE = ("messages", "add_generation_prompt", "raise_exception", "strftime_now", "tools", "documents")
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
-
-
-class Tokens(NamedTuple):
-    """Token ids, and the character offset at which each token starts. Tokens of one character share its offset.
-
-    Offsets count from ``origin``, where the text begins in the longer text that it is a slice of.
-    """
-
-    ids: array[int]
-    starts: array[int]
-    origin: int = 0
-
-    def start(self, index: int) -> int:
-        """Return the offset of a token in the text itself."""
-        return self.starts[index] - self.origin
-
-    def within(self, begin: int, end: int) -> Tokens:
-        """Return the tokens of the slice ``[begin:end]`` of the text."""
-        first = bisect_left(self.starts, begin + self.origin)
-        last = bisect_left(self.starts, end + self.origin)
-        return Tokens(self.ids[first:last], self.starts[first:last], begin + self.origin)
-
-
-class _Anchor(NamedTuple):
-    """Token number ``index`` of a long part, whose text begins ``shift`` characters into the text of a seam."""
-
-    tokens: Tokens
-    index: int
-    shift: int
-
-    def find(self, seam: Tokens, before: bool) -> int | None:
-        """Return the index of this token in the seam if its neighbouring tokens match those of the part, else ``None``.
-
-        The neighbours compared are inside the part: those ``before`` this token, or else this token and those after it.
-        """
-        start = self.tokens.start(self.index) + self.shift
-        found = bisect_left(seam.starts, start)
-        if found == len(seam.starts) or seam.starts[found] != start or found < before * SAME_TOKENS:
-            return None
-        offset = -SAME_TOKENS if before else 0
-        in_seam = seam.ids[found + offset : found + offset + SAME_TOKENS]
-        in_part = self.tokens.ids[self.index + offset : self.index + offset + SAME_TOKENS]
-        return found if in_seam == in_part else None
-
-
-class _Borders(NamedTuple):
-    """Four token numbers of a long text, each the first token of a character.
-
-    The ends ``[:head_stop]`` and ``[tail_start:]`` are encoded again; the tokens ``[head:tail]`` are reused.
-    """
-
-    head: int
-    head_stop: int
-    tail_start: int
-    tail: int
-
-
-def _borders(tokens: Tokens) -> _Borders | None:
-    """Return the borders of a long text; ``None`` if it is short, or if its characters have very many tokens."""
-    n = len(tokens.ids)
-    if n < LONG_TOKENS:
-        return None
-    wanted = (MARGIN_TOKENS, 2 * MARGIN_TOKENS, n - 2 * MARGIN_TOKENS, n - MARGIN_TOKENS)
-    found = [_next_character(tokens.starts, index) for index in wanted]
-    if None in found:
-        return None
-    return _Borders(*found)
-
-
-def _next_character(starts: array[int], index: int) -> int | None:
-    """Return the first token from ``index`` on that begins a character, or ``None`` if the next few do not."""
-    return next((i for i in range(index, min(index + 8, len(starts))) if starts[i] > starts[i - 1]), None)
 
 
 class Tokenizer:
@@ -147,9 +74,9 @@ class Tokenizer:
                 f"no model folder {str(model)!r}; give one with config.json and tokenizer.json, or a hub name"
             )
         if folder is not None:
-            _require_tokenizer_file(folder)
+            require_tokenizer_file(folder)
         try:
-            files = folder or _downloaded(str(model))
+            files = folder or downloaded(str(model))
             if (files / "tokenizer.json").is_file():
                 return cls(TokenizerFiles(files))
             try:
@@ -175,7 +102,7 @@ class Tokenizer:
         """
         if not arguments:
             return self
-        used = _arguments_of(str(self.source.chat_template or ""))
+        used = template_arguments(str(self.source.chat_template or ""))
         unknown = ", ".join(sorted(set(arguments) - used))
         if unknown:
             takes = "it uses none"
@@ -244,45 +171,11 @@ class Tokenizer:
     def encode_parts(self, parts: Sequence[str], known: Sequence[Tokens | None] | None = None) -> list[int]:
         """Return the ids of ``"".join(parts)``, without encoding the middle of long parts again.
 
-        ``known`` has the tokens of each part within a longer text (default: from the cache). The text between two
-        middles, a *seam*, is encoded as one piece. If its tokens do not join the known ones, the whole text is
-        encoded.
+        ``known`` has the tokens of each part within a longer text (default: from the cache).
         """
         if known is None:
             known = [self.known_tokens(part) if len(part) >= LONG_CHARS else None for part in parts]
-        ids: list[int] = []
-        seam = ""  # the text since the last long part's middle
-        left: _Anchor | None = None  # where that middle ended
-        for part, tokens in zip(parts, known, strict=True):
-            borders = _borders(tokens) if tokens else None
-            if borders is None:
-                seam += part
-                continue
-            head_text = part[: tokens.start(borders.head_stop)]
-            # The ends of a long text are encoded with their neighbours: a token may span the border.
-            joined = self._encode_seam(seam + head_text, left, _Anchor(tokens, borders.head, len(seam)))
-            if joined is None:
-                return self.encode("".join(parts))
-            ids += joined
-            ids += tokens.ids[borders.head : borders.tail]
-            tail_start = tokens.start(borders.tail_start)
-            seam = part[tail_start:]
-            left = _Anchor(tokens, borders.tail, -tail_start)
-        rest = self._encode_seam(seam, left, None)
-        if rest is None:
-            return self.encode("".join(parts))
-        return ids + rest
-
-    def _encode_seam(self, text: str, left: _Anchor | None, right: _Anchor | None) -> list[int] | None:
-        """Return the ids of ``text`` between its anchors; ``None`` if they do not join the anchors' tokens."""
-        if left is None and right is None:
-            return self.encode(text)
-        seam = self.tokens(text)
-        begin = 0 if left is None else left.find(seam, before=True)
-        end = len(seam.ids) if right is None else right.find(seam, before=False)
-        if begin is None or end is None or begin > end:
-            return None
-        return seam.ids[begin:end].tolist()
+        return joined_ids(self, parts, known)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ``ids`` without special tokens, except those that mark thoughts."""
@@ -400,85 +293,6 @@ class Tokenizer:
         return tuple(self.backend.encode(part, add_special_tokens=False).ids for part in (before, after))
 
 
-class TokenizerFiles:
-    """A tokenizer read from the files of a model folder, with what this module uses of transformers' tokenizers."""
-
-    def __init__(self, folder: Path):
-        import tokenizers
-
-        self.folder = folder
-        try:
-            self.backend_tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-        except Exception as broken:  # the class itself is what tokenizers raises
-            raise ValueError(f"tokenizer.json is broken ({broken})") from broken
-        named = {**_json(folder / "special_tokens_map.json"), **_json(folder / "tokenizer_config.json")}
-        self._special = {
-            name: token["content"] if isinstance(token, dict) else token
-            for name, token in named.items()
-            if name.endswith("_token") and token
-        }
-        self.eos_token: str | None = self._special.get("eos_token")
-        self.bos_token: str | None = self._special.get("bos_token")
-        self.add_bos_token: bool | None = named.get("add_bos_token")
-        template = named.get("chat_template")
-        if isinstance(template, list):  # several by name
-            template = {one["name"]: one["template"] for one in template}.get("default")
-        self.chat_template: str | None = template
-        path = folder / "chat_template.jinja"
-        if path.is_file():
-            self.chat_template = path.read_text(encoding="utf-8")
-
-    def apply_chat_template(
-        self, messages: list[dict[str, str]], add_generation_prompt: bool, tokenize: bool, **arguments: Any
-    ) -> str:
-        """Render the chat template for ``messages``, with the same result as transformers' method of this name."""
-        assert not tokenize, "ids are the caller's"
-
-        def refuse(message: str) -> None:
-            raise ValueError(f"the chat template of {self.folder} refuses a user message: {message}")
-
-        environment = _environment()
-        environment.filters["tojson"] = lambda value, **how: json.dumps(value, **({"ensure_ascii": False} | how))
-        environment.globals["raise_exception"] = refuse
-        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-        template = environment.from_string(self.chat_template)
-        return template.render(
-            messages=messages,
-            tools=None,
-            documents=None,
-            add_generation_prompt=add_generation_prompt,
-            **self._special,
-            **arguments,
-        )
-
-
-def _environment() -> Any:
-    """Return jinja's environment for chat templates, with the syntax that transformers gives it."""
-    from jinja2.ext import Extension, loopcontrols
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    class Generation(Extension):
-        """The block that marks the assistant's text for training. It renders only its body."""
-
-        tags = {"generation"}  # noqa: RUF012
-
-        def parse(self, parser: Any) -> Any:
-            next(parser.stream)
-            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-    return ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation])
-
-
-def _arguments_of(chat_template: str) -> set[str]:
-    """Return the variables that a chat template reads, except the variables that every template gets."""
-    from jinja2 import meta
-
-    environment = _environment()
-    used = meta.find_undeclared_variables(environment.parse(chat_template))
-    used -= {*environment.globals, *_OF_EVERY_TEMPLATE}
-    return {name for name in used if not name.endswith("_token")}
-
-
 def _without_added_tokens(backend: Any) -> Any:
     """Return a copy that encodes every added token as plain text, with the same ids for all else.
 
@@ -497,40 +311,5 @@ def _without_added_tokens(backend: Any) -> Any:
     return plain
 
 
-def _downloaded(model: str) -> Path:
-    """Return a folder with a hub model's tokenizer files, after downloading any missing ones."""
-    from huggingface_hub import snapshot_download
-
-    wanted = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"]
-    try:
-        return Path(snapshot_download(model, allow_patterns=wanted))
-    except ValueError as odd:  # a name that the hub does not allow
-        raise OSError(str(odd)) from odd
-
-
-def _require_tokenizer_file(folder: Path) -> None:
-    if any((folder / name).is_file() for name in _TOKENIZER_FILES):
-        return
-    inside = ""
-    if (folder / "model").is_dir():
-        inside = f"; its folder {folder / 'model'} may be one"
-    raise ValueError(f"{folder} is no model folder: it has none of {', '.join(_TOKENIZER_FILES)}{inside}")
-
-
-def _json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as broken:
-        raise ValueError(f"{path.name} is broken ({broken})") from broken
-
-
 def _first_line(failure: Exception) -> str:
     return str(failure).strip().partition("\n")[0]
-
-
-def looks_like_path(model: str | Path) -> bool:
-    """Return whether ``model`` names a folder rather than a model on the hub such as ``Qwen/Qwen2.5-7B-Instruct``."""
-    name = str(model)
-    return isinstance(model, Path) or name.startswith((".", "/", "~")) or name.count("/") > 1 or Path(name).exists()

@@ -18,7 +18,9 @@ from memagent_lib.agent import Agent
 from memagent_lib.backends import Scripted
 from memagent_lib.byte_level import ByteLevel
 from memagent_lib.prompts import Encoder
-from memagent_lib.tokenizer import LONG_TOKENS, Tokenizer, TokenizerFiles, Tokens
+from memagent_lib.token_seams import LONG_TOKENS, Tokens
+from memagent_lib.tokenizer import Tokenizer
+from memagent_lib.tokenizer_files import TokenizerFiles
 
 SENTENCE = "A small boat drifts past the old mill. "
 POCKET = "experiments/pocket/trained"

@@ -22,7 +22,7 @@ from memagent_lib.rl.run_folder import Checkpoint, RunFolder, TrainingState
 from memagent_lib.rl.verl.verl_keys import ACTOR, FINAL_LR, MINI_BATCH, NODES, ROLLOUT, ROLLOUTS, STEPS, WORKERS
 from memagent_lib.rl.verl.verl_settings import encoder_of
 from memagent_lib.settings import SettingsError
-from memagent_lib.tokenizer import looks_like_path
+from memagent_lib.tokenizer_files import looks_like_path
 
 # What may differ when a run is resumed: where it runs and is tracked, and what is measured and saved.
 FREE = (
