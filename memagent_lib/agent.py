@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import threading
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -21,18 +22,20 @@ from memagent_lib.driver import Observer as Observer
 from memagent_lib.driver import TurnStore as TurnStore
 from memagent_lib.driver import drive as drive
 from memagent_lib.driver import gather as gather
-from memagent_lib.models import find_model
+from memagent_lib.models import HUB_NAME, find_model, hub_file
 from memagent_lib.plugins import plugin_hash
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.readers import READERS, Reader, reader_named
 from memagent_lib.settings import parse
 from memagent_lib.status_line import status_line
 from memagent_lib.text import Chunk, Tokenizer, chunk_stream
+from memagent_lib.tokenizer_files import looks_like_path
 from memagent_lib.trace import Trace
 
 T = TypeVar("T")
 SETTINGS_FILE = "memagent.json"
 _LOOP_LOCK = threading.Lock()
+_LOG = logging.getLogger("memagent_lib")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +59,24 @@ class AgentSettings:
 
     @staticmethod
     def are_saved(model: str | Path) -> bool:
-        """Return whether a model is a folder with settings, and so was trained by this project."""
-        return (paths.absolute(paths.model_path(str(model))) / SETTINGS_FILE).is_file()
+        """Return whether a model folder or hub model has settings, and so was trained by this project."""
+        try:
+            return _settings_file(model) is not None
+        except OSError:
+            return False
 
     @classmethod
     def load(cls, model: str | Path) -> AgentSettings:
-        """Load the settings from a model folder, or return the defaults if it has no ``memagent.json``."""
-        path = paths.absolute(model) / SETTINGS_FILE
-        if not path.is_file():
+        """Load the settings of a model folder or hub name, or return the defaults if it has no ``memagent.json``.
+
+        A hub that cannot be reached is a warning, and the defaults are returned.
+        """
+        try:
+            path = _settings_file(model)
+        except OSError as failure:
+            _LOG.warning("reading with default settings: the %s of %s is not known (%s)", SETTINGS_FILE, model, failure)
+            return cls()
+        if path is None:
             return cls()
         try:
             return parse(cls, json.loads(path.read_text(encoding="utf-8")), str(path))
@@ -98,6 +111,20 @@ class AgentSettings:
         return paths.write_atomically(Path(model) / SETTINGS_FILE, json.dumps(table, indent=2) + "\n")
 
 
+def _settings_file(model: str | Path) -> Path | None:
+    """Return the path of a model's settings, or ``None`` if it has none.
+
+    Raises :class:`OSError` if that is not known, because the hub cannot be reached and the file is not in its cache.
+    """
+    name = str(model)
+    path = paths.absolute(paths.model_path(name)) / SETTINGS_FILE
+    if path.is_file():
+        return path
+    if looks_like_path(model) or not HUB_NAME.fullmatch(name):
+        return None
+    return hub_file(name, SETTINGS_FILE)
+
+
 def open_agent(
     model: str | Path = "",
     backend: str | Backend = "vllm",
@@ -114,15 +141,15 @@ def open_agent(
     """Open an agent from names or objects.
 
     The reader, template, budget, arguments of the chat template and ``on_bad_memory`` that are not set come from the
-    model's ``memagent.json``, or else from the defaults of :class:`AgentSettings`. ``model`` is a folder, a GGUF file,
-    a hub name, or a server's name for its model; in the last case ``tokenizer`` names a folder or hub model with the
-    same tokenizer. ``reader`` is a name or ``FILE.py:NAME``. ``budget`` may set only some sizes (``{"chunk_tokens":
-    2000}``). ``chat_template`` sets arguments of the model's chat template (``{"enable_thinking": False}``); an
-    argument that the template does not use is refused. ``on_bad_memory`` is what happens to a reply that is no memory
-    (:class:`~memagent_lib.bad_memory.OnBadMemory`). ``options`` are passed to the backend: ``base_url``, ``api_key``,
-    ``api`` and ``extra`` to ``openai``, ``threads`` to ``vllm`` and ``transformers``, ``drafts`` to ``transformers``,
-    and ``window`` to any of them; ``engines`` opens several, on a Ray ``cluster``
-    (:class:`~memagent_lib.backends.EnginePool`). ``None``, 0 and empty values mean the default.
+    model's ``memagent.json``, in its folder or on the hub, or else from the defaults of :class:`AgentSettings`.
+    ``model`` is a folder, a GGUF file, a hub name, or a server's name for its model; in the last case ``tokenizer``
+    names a folder or hub model with the same tokenizer. ``reader`` is a name or ``FILE.py:NAME``. ``budget`` may set
+    only some sizes (``{"chunk_tokens": 2000}``). ``chat_template`` sets arguments of the model's chat template
+    (``{"enable_thinking": False}``); an argument that the template does not use is refused. ``on_bad_memory`` is what
+    happens to a reply that is no memory (:class:`~memagent_lib.bad_memory.OnBadMemory`). ``options`` are passed to the
+    backend: ``base_url``, ``api_key``, ``api`` and ``extra`` to ``openai``, ``threads`` to ``vllm`` and
+    ``transformers``, ``drafts`` to ``transformers``, and ``window`` to any of them; ``engines`` opens several, on a Ray
+    ``cluster`` (:class:`~memagent_lib.backends.EnginePool`). ``None``, 0 and empty values mean the default.
     """
     if isinstance(backend, str):
         # Both before a tokenizer is downloaded.

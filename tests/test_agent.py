@@ -244,7 +244,7 @@ def test_a_template_that_does_not_ship_is_saved_with_the_model(tmp_path):
 def test_an_agent_is_opened_from_objects_without_any_name(tokenizer, encoder):
     agent = open_agent(backend=Scripted(len_of), tokenizer=tokenizer, template=encoder.template, budget=encoder.budget)
     assert agent.read(DOCUMENT, "q") == Agent(encoder, Scripted(len_of)).read(DOCUMENT, "q")
-    assert AgentSettings.load("") == AgentSettings.load("Qwen/Qwen2.5-7B-Instruct") == AgentSettings()
+    assert AgentSettings.load("") == AgentSettings()
 
 
 def test_false_reaches_the_backend_and_an_empty_option_does_not(model_folder, encoder):

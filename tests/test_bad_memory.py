@@ -386,7 +386,8 @@ def test_a_journal_of_before_the_setting_is_continued(encoder, log, tmp_path):
     assert reading.trace.memories == (NOTE, NOTE, NOTE)
 
 
-def test_reading_files_leaves_trained_policies_as_they_are(tmp_path):
+def test_reading_files_leaves_trained_policies_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert on_bad_memory_for(tmp_path) == "keep"
     assert on_bad_memory_for("Qwen/Qwen2.5-7B-Instruct") == "keep"
     AgentSettings().save(tmp_path)

@@ -1,4 +1,4 @@
-"""Models that are not whole folders yet: GGUF files, adapters, and models that a package index carries.
+"""Models that are not whole folders yet: GGUF files, adapters, hub names, and models that a package index carries.
 
 Each is made once into a folder. :func:`find_model` turns any name that a user gives into one that can be loaded: a
 folder, or a hub name. This package depends on no engine, and loads weights only to convert them.
@@ -6,11 +6,13 @@ folder, or a hub name. This package depends on no engine, and loads weights only
 
 from memagent_lib.models.adapters import record_base
 from memagent_lib.models.finding import find_model, source_hash
+from memagent_lib.models.hub_files import HUB_NAME, hub_file
 from memagent_lib.models.lora import merged_weights, save_adapter
 from memagent_lib.models.model_cache import TOKENIZER_FILES, WEIGHT_FILES, ModelError, source_of
 from memagent_lib.models.published import PUBLISHED, PublishedModel, fetch_model, models_table
 
 __all__ = [
+    "HUB_NAME",
     "PUBLISHED",
     "TOKENIZER_FILES",
     "WEIGHT_FILES",
@@ -18,6 +20,7 @@ __all__ = [
     "PublishedModel",
     "fetch_model",
     "find_model",
+    "hub_file",
     "merged_weights",
     "models_table",
     "record_base",

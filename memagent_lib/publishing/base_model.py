@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memagent_lib.models import PUBLISHED, PublishedModel, source_hash, source_of
+from memagent_lib.models import HUB_NAME, PUBLISHED, PublishedModel, source_hash, source_of
 from memagent_lib.paths import model_path
 from memagent_lib.provenance import model_hash
 from memagent_lib.publishing.policy import CARD, PublishingError
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 UNKNOWN = "unknown"
 """The hub's own identifier for a licence that nobody has stated."""
-HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _SNAPSHOT = re.compile(r"models--(?P<owner>[^/]+?)--(?P<name>[^/]+)")  # a folder in the hub's own cache
 
 

@@ -17,9 +17,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memagent_lib.models import WEIGHT_FILES
+from memagent_lib.models import HUB_NAME, WEIGHT_FILES
 from memagent_lib.paths import absolute, display, replacing
-from memagent_lib.publishing.base_model import HUB_NAME
 from memagent_lib.publishing.policy import CARD, INDEX, Policy, PublishingError, weight_files
 
 if TYPE_CHECKING:

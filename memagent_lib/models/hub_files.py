@@ -1,0 +1,35 @@
+"""One file of a model on a hub, by the cache that transformers and vLLM use too."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_REQUEST_S = 10
+
+
+def hub_file(model: str, name: str) -> Path | None:
+    """Return the file ``name`` of the hub model ``OWNER/NAME``, or ``None`` if the model or the file does not exist.
+
+    It is downloaded unless the cache has this version. If the hub cannot be reached, the cached version is returned;
+    raises :class:`OSError` with the reason if there is none.
+    """
+    from huggingface_hub import HfApi, try_to_load_from_cache
+    from huggingface_hub.errors import HTTPError, RepositoryNotFoundError
+
+    api = HfApi()
+    try:
+        # Without a network, a download is tried again for 25 seconds; this request fails at once.
+        files = api.repo_info(model, timeout=_REQUEST_S).siblings or []
+        if name not in {file.rfilename for file in files}:
+            return None
+        return Path(api.hf_hub_download(model, name))
+    except RepositoryNotFoundError:
+        return None
+    except (HTTPError, OSError) as failure:
+        cached = try_to_load_from_cache(model, name)
+        if cached is None:
+            raise OSError(str(failure).strip().partition("\n")[0]) from failure
+        # The cache also records that a model has no such file.
+        return Path(cached) if isinstance(cached, str) else None
