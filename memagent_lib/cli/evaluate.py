@@ -112,12 +112,12 @@ def _how_to_continue(a: argparse.Namespace) -> str:
 
 
 def run(a: argparse.Namespace) -> int:
-    from memagent_lib.evaluation import EvaluationPlan, judges
+    from memagent_lib.evaluation import EvaluationPlan, judges, shared_text
     from memagent_lib.tracking import Experiment, engines_ended, evaluate_files, policy_name
 
     # Every option is checked before a model is loaded, which can take minutes.
     out, files = _checked_paths(a)
-    shared = _shared_question(a)
+    shared = shared_text(a.shared_reading, a.shared_question)
     n = a.n or [0]
     readers = list(dict.fromkeys(a.reader))
     # A trained model's own reader is known only once the model is open, but a plan with any reader finds bad files.
@@ -144,9 +144,7 @@ def run(a: argparse.Namespace) -> int:
     }
     try:
         with Experiment.open(a.tracking).run(plan.title(policy, agent), params) as tracked:
-            results, rows = evaluate_files(
-                tracked, agent, plan, a.out, a.model, policy, a.concurrency, add=True, judge=judge
-            )
+            results, rows = evaluate_files(tracked, agent, plan, a.out, a.model, policy, a.concurrency, judge)
     finally:
         agent.close()
         if judge:
@@ -162,15 +160,6 @@ def run(a: argparse.Namespace) -> int:
     look_next(page, tracked.page, f"memagent report {a.out}")
     # If only some readings failed, the others are a result; if all did, nothing was measured.
     return 0 if rows["score"].notna().any() else 1
-
-
-def _shared_question(a: argparse.Namespace) -> str:
-    """Return what stands in place of the question in a shared reading; "" if every question has its own reading."""
-    from memagent_lib.readers import SHARED_QUESTION
-
-    if a.shared_question and not a.shared_reading:
-        raise ValueError("--shared-question is the text of a shared reading; add --shared-reading")
-    return (a.shared_question or SHARED_QUESTION) if a.shared_reading else ""
 
 
 def _print_tables(results: Sequence[Result], rows: pd.DataFrame, policy: str, ended: Sequence[str]) -> None:
@@ -190,7 +179,8 @@ def _print_tables(results: Sequence[Result], rows: pd.DataFrame, policy: str, en
     table = benchmark_table(results, policy)
     if len(table):
         print(f"\nby the benchmarks' own metrics, in per cent:\n{table.to_string(index=False)}")
-    for note in (*mixtures(rows), *ended, *bad_memory_notes(rows), *failure_reasons(rows)[:MOST_REASONS]):
+    replaced = rows.attrs.get("replaced", ())
+    for note in (*mixtures(rows), *ended, *bad_memory_notes(rows), *replaced, *failure_reasons(rows)[:MOST_REASONS]):
         print(f"warning: {note}", file=sys.stderr)
 
 

@@ -24,7 +24,7 @@ from memagent_lib.evaluation.lines import (
     variant_name,
 )
 from memagent_lib.evaluation.model_judge import Judgement, ModelJudge, Verdict, open_judge, verdict_in
-from memagent_lib.evaluation.plan import EvaluationPlan, evaluate_plan, save_wrong
+from memagent_lib.evaluation.plan import EvaluationPlan, evaluate_plan, save_wrong, shared_text
 from memagent_lib.evaluation.result_code import code_of_replies, code_of_results
 from memagent_lib.evaluation.result_files import read_results, write_results
 from memagent_lib.evaluation.results import COLUMNS, Column, Result, to_frame, turns_to_frame
@@ -103,6 +103,7 @@ __all__ = [
     "save_wrong",
     "score_and_cost",
     "settings_in_words",
+    "shared_text",
     "summarise",
     "table",
     "to_frame",

@@ -31,9 +31,21 @@ SETTINGS = {
     "sampling_seed": "sampling seed",
     "chat_template": "chat template",
     "extra": "request",
+    "thinking_tokens": "thought",
+    "on_bad_memory": "bad memories",
     "shared_reading": "reading",
+    "shared_question": "read with",
 }
 """Columns of settings that change replies, and their names in words."""
+WRITTEN_IF_USED = (
+    "chat_template",
+    "extra",
+    "thinking_tokens",
+    "on_bad_memory",
+    "shared_reading",
+    "shared_question",
+)
+"""Settings that rows have only where they are used. Without a value, in rows of an older version too, they were not."""
 FINGERPRINTS = {"weights": "weights", "wording": "texts of one template"}
 """Columns with hashes of what the replies depend on. A hash means nothing to a person, so it never names a line."""
 BASELINES = ("full", "truncated", "retrieved", "blind")
@@ -62,8 +74,9 @@ def keyed(rows: pd.DataFrame) -> pd.DataFrame:
     numbered = rows.reset_index(drop=True)  # frames put together may have one index twice
     words = numbered["policy"].map(lambda _: [])
     for _, group in numbered.groupby(LINE[:2], sort=False, dropna=False):
-        for name in _differing(group, [name for name in SETTINGS if name in group]):
-            _append(words, group[name], name)
+        settings = settings_columns(group)
+        for name in _differing(settings, settings.columns):
+            _append(words, settings[name], name)
         parts = _point_columns(group)
         twice = _read_twice(group, words)
         for name in _differing(parts[twice], parts.columns):
@@ -132,11 +145,25 @@ def in_words(name: str, value: Any) -> str:
 
 def settings_in_words(rows: pd.DataFrame) -> pd.Series:
     """Return for each row the settings that differ anywhere in the rows, in words: ``memory 16, temperature 0.7``."""
-    numbered = rows.reset_index(drop=True)
-    words = numbered.index.to_series().map(lambda _: [])
-    for name in _differing(numbered, [name for name in SETTINGS if name in numbered]):
-        _append(words, numbered[name], name)
+    settings = settings_columns(rows.reset_index(drop=True))
+    words = settings.index.to_series().map(lambda _: [])
+    for name in _differing(settings, settings.columns):
+        _append(words, settings[name], name)
     return words.map(", ".join).set_axis(rows.index)
+
+
+def settings_columns(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns of :data:`SETTINGS`, with "" for a setting of :data:`WRITTEN_IF_USED` that was not used.
+
+    Another setting without a value was not recorded, and stays missing.
+    """
+    import pandas as pd
+
+    columns = {name: rows[name] for name in SETTINGS if name in rows}
+    for name in WRITTEN_IF_USED:
+        values = columns.get(name, pd.Series("", rows.index)).astype(object)
+        columns[name] = values.where(values.notna(), "")
+    return pd.DataFrame(columns, index=rows.index)
 
 
 def natural(text: str) -> list[tuple[int, float, str]]:
@@ -194,7 +221,7 @@ def _require_unmixed(rows: pd.DataFrame) -> None:
             found = " and ".join(sorted(map(str, group[name].dropna().unique())))
             raise MixedRowsError(
                 f"rows of {line!r} differ in their {FINGERPRINTS[name]} ({found}), so they are not one line; evaluate "
-                f"the older ones again, or give one of the two another policy name{_sources(group, name)}"
+                f"the older ones again, or give one of the two another policy name{sources(group, name)}"
             )
         same = _one_reading(group)
         twice = group[group.duplicated(same, keep=False)] if same else group.head(0)
@@ -202,12 +229,12 @@ def _require_unmixed(rows: pd.DataFrame) -> None:
             raise MixedRowsError(
                 f"{len(twice[same].drop_duplicates()):,} documents of {line!r} were read more than once, and the rows "
                 "name no setting in which these readings differ; take one of the evaluations out, or give one another "
-                f"policy name{_sources(twice, 'run_id')}"
+                f"policy name{sources(twice, 'run_id')}"
             )
 
 
-def _sources(rows: pd.DataFrame, name: str) -> str:
-    """Return which runs the rows are from, as the end of a message; nothing where they do not record it."""
+def sources(rows: pd.DataFrame, name: str = "run_id") -> str:
+    """Return which runs the rows are from, one per value of ``name``, as the end of a message; "" if not recorded."""
     if "run_id" not in rows:
         return ""
     runs = rows.drop_duplicates(name)["run_id"]

@@ -15,7 +15,7 @@ from memagent_lib.errors import MissingFile
 from memagent_lib.evaluation.evaluator import evaluate
 from memagent_lib.evaluation.results import Result, reading_key
 from memagent_lib.paths import absolute
-from memagent_lib.readers import reader_named
+from memagent_lib.readers import SHARED_QUESTION, reader_named
 from memagent_lib.status_line import status_line
 
 
@@ -57,12 +57,17 @@ class EvaluationPlan:
 
     @classmethod
     def of_lengths(
-        cls, data: str | Path, chunks: Sequence[int] | int, n: Sequence[int] | int, readers: Sequence[str] | str
+        cls,
+        data: str | Path,
+        chunks: Sequence[int] | int,
+        n: Sequence[int] | int,
+        readers: Sequence[str] | str,
+        shared_reading: str = "",
     ) -> EvaluationPlan:
         """Return the plan for files that 01_make_data writes, one per length in chunks.
 
-        Each of the three may be a single value. Raises ``ValueError`` for a length without a file, and names the
-        lengths that have one.
+        Lengths, numbers and readers may each be a single value. Raises ``ValueError`` for a length without a file, and
+        names the lengths that have one.
         """
         lengths = [chunks] if isinstance(chunks, int) else list(chunks)
         numbers = [n] if isinstance(n, int) else list(n)
@@ -81,7 +86,7 @@ class EvaluationPlan:
                 f"of documents ({', '.join(map(str, numbers))}); give n one number, or one for each length"
             )
         files = [split_file(data, "test", length) for length in lengths]
-        return cls(files, numbers, [readers] if isinstance(readers, str) else readers)
+        return cls(files, numbers, [readers] if isinstance(readers, str) else readers, shared_reading)
 
     @property
     def total(self) -> int:
@@ -120,6 +125,18 @@ class EvaluationPlan:
         if len(numbers) == 1:
             numbers = list(numbers) * len(self.files)
         return zip(self.files, numbers, strict=True)
+
+
+def shared_text(shared_reading: bool, shared_question: str = "") -> str:
+    """Return the text that stands in place of the question in a shared reading, and "" if readings are not shared.
+
+    Raises ``ValueError`` for a ``shared_question`` without a shared reading.
+    """
+    if not shared_reading:
+        if shared_question:
+            raise ValueError("shared_question is the text of a shared reading; set shared_reading too")
+        return ""
+    return shared_question or SHARED_QUESTION
 
 
 def _bytes_each(file: str | Path) -> float:

@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from memagent_lib.errors import MissingFile
 from memagent_lib.evaluation.lines import (
     BASELINES,
+    FINGERPRINTS,
     LINE,
     SAME,
-    SETTINGS,
     in_order,
     in_several_files,
     keyed,
     lines_of,
     rows_of,
+    settings_columns,
+    sources,
 )
 from memagent_lib.evaluation.results import COLUMNS, Result
 from memagent_lib.paths import absolute, lock_beside, replacing
@@ -196,35 +198,65 @@ def _rate_cell(row: Mapping[str, Any]) -> str:
     return cell
 
 
-def save_rows(frame: pd.DataFrame, folder: str | Path, name: str, add: bool = False) -> Path:
-    """Save result rows as ``NAME.parquet``, atomically, for :func:`gather_rows`.
+_SAME_RESULT = ("reader", *SAME, "score", "answer", "code", *FINGERPRINTS)
+"""The columns in which a row repeats an earlier one."""
 
-    With ``add``, rows already in the file stay, except those of the same reader, data file and settings. Several
-    processes may add to one file at once.
+
+def save_rows(frame: pd.DataFrame, folder: str | Path, name: str) -> list[str]:
+    """Add result rows to ``NAME.parquet``, atomically, for :func:`gather_rows`; return notes on what they replace.
+
+    Rows already in the file stay, except those of the same reader, data file and settings. There is a note for each
+    reader and data file of which the file loses a result. Several processes may add to one file at once.
     """
     import pandas as pd
 
     path = absolute(folder) / f"{name}.parquet"
+    notes = []
     with lock_beside(path):
-        if add and path.is_file():
+        if path.is_file():
             before = pd.read_parquet(path)
-            frame = pd.concat([before[~_evaluated_again(before, frame)], frame], ignore_index=True)
+            again = _evaluated_again(before, frame)
+            notes = _replaced_notes(before[again], frame, path.name)
+            frame = pd.concat([before[~again], frame], ignore_index=True)
         with replacing(path) as unfinished:
             frame.to_parquet(unfinished, index=False)
-    return path
+    return notes
 
 
 def _evaluated_again(before: pd.DataFrame, frame: pd.DataFrame) -> pd.Series:
     """Return which rows of ``before`` the rows of ``frame`` replace instead of doubling them."""
     again = before["reader"].map(lambda _: False)
-    names = [name for name in SETTINGS if name in before and name in frame]
-    for new in frame[["reader", "file", *names]].drop_duplicates().to_dict("records"):
+    known = settings_columns(before)
+    new_settings = settings_columns(frame)
+    names = [name for name in known if name in new_settings]
+    kinds = new_settings[names].assign(reader=frame["reader"], file=frame["file"]).drop_duplicates()
+    for new in kinds.to_dict("records"):
         same = (before["reader"] == new["reader"]) & (before["file"] == new["file"])
         for name in names:
             # Rows that do not record a setting are from before it was recorded.
-            same &= (before[name] == new[name]) | before[name].isna()
+            same &= (known[name] == new[name]) | known[name].isna()
         again |= same
     return again
+
+
+def _replaced_notes(replaced: pd.DataFrame, frame: pd.DataFrame, file_name: str) -> list[str]:
+    """Return a sentence per reader and data file with ``replaced`` rows that ``frame`` does not repeat exactly."""
+    notes = []
+    for (reader, file), rows in replaced[~_found_in(frame, replaced, _SAME_RESULT)].groupby(["reader", "file"]):
+        unread = int((~_found_in(frame, rows, SAME)).sum())
+        note = f"{len(rows):,} earlier results of {reader} on {file} are replaced in {file_name}{sources(rows)}"
+        notes.append(note + (f"; {unread:,} of these questions were not read this time" if unread else ""))
+    return notes
+
+
+def _found_in(frame: pd.DataFrame, rows: pd.DataFrame, names: Sequence[str]) -> pd.Series:
+    """Return which ``rows`` are also in ``frame``, by the columns of ``names`` that both have."""
+    import pandas as pd
+
+    same = [name for name in names if name in rows and name in frame]
+    known = set(frame[same].astype(str).itertuples(index=False, name=None))
+    found = [row in known for row in rows[same].astype(str).itertuples(index=False, name=None)]
+    return pd.Series(found, rows.index, dtype=bool)
 
 
 def gather_rows(folder: str | Path, first: Sequence[str] = ()) -> pd.DataFrame:

@@ -40,6 +40,7 @@ from memagent_lib.evaluation import (
 )  # fmt: skip
 from memagent_lib.journal import digest
 from memagent_lib.paths import absolute
+from memagent_lib.readers import SHARED_QUESTION
 from memagent_lib.tracking.frames import load_runs
 from memagent_lib.tracking.runs import Experiment, Run, policy_name
 from memagent_lib.tracking.store import TrackingError
@@ -127,15 +128,15 @@ def evaluate_files(
     model: str = "",
     policy: str = "",
     concurrency: int = 64,
-    add: bool = False,
     judge: ModelJudge | None = None,
 ) -> tuple[list[Result], pd.DataFrame]:
     """Evaluate an agent on data files and log the results; return the results and their rows.
 
     ``memagent evaluate`` and the notebook 03_evaluate call this. Finished turns and results are saved below ``folder``,
     so the same call continues after a crash. The rows are saved there as ``POLICY.parquet``, so that figures can
-    compare several policies. With ``add``, earlier rows in that file remain, except those with the reader, data file
-    and settings of new rows. A ``judge`` gives its verdicts after all readings, in columns of their own.
+    compare several policies. Earlier rows in that file remain, except those with the reader, data file and settings of
+    new rows; ``attrs["replaced"]`` of the rows has notes on these. A ``judge`` gives its verdicts after all readings,
+    in columns of their own.
     """
     policy = policy or policy_name(model)
     run.data(*plan.files)
@@ -143,12 +144,16 @@ def evaluate_files(
     results = evaluate_plan(agent, plan, readings, concurrency)
     judgement = judge and judge.judge(results, readings, concurrency)
     settings = settings_of(agent)
+    if plan.shared_reading not in ("", SHARED_QUESTION):
+        settings["shared_question"] = [plan.shared_reading if result.sharing else "" for result in results]
     labels = {"policy": policy, "chunk_tokens": settings["chunk_tokens"]}
     rows = log_results(run, results, model, judgement, settings, **labels)
     ended = engines_ended(agent)
     if ended:
         run.tags({"engines_ended": "; ".join(ended)})
-    save_rows(rows, folder, rows_file(policy), add)
+    rows.attrs["replaced"] = save_rows(rows, folder, rows_file(policy))
+    if rows.attrs["replaced"]:
+        run.tags({"replaced": "; ".join(rows.attrs["replaced"])})
     return results, rows
 
 
@@ -179,6 +184,8 @@ def settings_of(agent: Agent) -> dict[str, Any]:
     for name in ("chat_template", "extra"):
         if name in identity:
             found[name] = json.dumps(identity[name], sort_keys=True)
+    if "on_bad_memory" in identity:
+        found["on_bad_memory"] = identity["on_bad_memory"]
     return found
 
 

@@ -159,7 +159,7 @@ def test_rows_record_every_setting_that_changes_a_reply(tokenizer) -> None:
 def test_adding_replaces_only_rows_of_the_same_settings(kept: Result, lost: Result, tmp_path: Path) -> None:
     def add(result: Result, memory: int | None) -> None:
         settings = {"file": "a.parquet"} | ({"memory_tokens": memory} if memory else {})
-        save_rows(frame([result], **settings), tmp_path, "small", add=True)
+        save_rows(frame([result], **settings), tmp_path, "small")
 
     add(lost, None)
     add(lost, 8)
@@ -167,6 +167,35 @@ def test_adding_replaces_only_rows_of_the_same_settings(kept: Result, lost: Resu
     add(kept, 8)
     rows = gather_rows(tmp_path)
     assert rows[["line", "score"]].values.tolist() == [["small, memory 8", 1.0], ["small, memory 16", 1.0]]
+
+
+def test_rows_without_a_later_setting_are_a_line_of_their_own(kept: Result, tmp_path: Path) -> None:
+    """A server's rows have ``extra`` only if it was set, and rows of older versions have no ``shared_reading``."""
+    old = frame([kept], file="a.parquet", run_id="old").drop(columns=["shared_reading"])
+    assert save_rows(old, tmp_path, "small") == []
+    shared = old.assign(shared_reading="once for all", run_id="shared")
+    assert save_rows(shared, tmp_path, "small") == []
+    assert save_rows(old.assign(extra='{"top_k": 20}', run_id="extra"), tmp_path, "small") == []
+    thought = old.assign(thinking_tokens=512, on_bad_memory="keep", run_id="thought")
+    assert save_rows(thought, tmp_path, "small") == []
+    assert gather_rows(tmp_path).groupby("run_id")["line"].first().to_dict() == {
+        "old": "small",
+        "shared": "small, reading once for all",
+        "extra": 'small, request {"top_k": 20}',
+        "thought": "small, thought 512, bad memories keep",
+    }
+
+
+def test_what_new_rows_replace_is_named(kept: Result, lost: Result, tmp_path: Path) -> None:
+    rows = frame([kept, lost], file="a.parquet", run_id="one")
+    assert save_rows(rows, tmp_path, "small") == []
+    assert save_rows(rows.assign(run_id="again"), tmp_path, "small") == [], "the same results are no loss"
+    other = frame([kept], file="a.parquet", run_id="two", score=0.5)
+    assert save_rows(other, tmp_path, "small") == [
+        "2 earlier results of overwrite on a.parquet are replaced in small.parquet (runs again); 1 of these "
+        "questions were not read this time"
+    ]
+    assert gather_rows(tmp_path)["run_id"].tolist() == ["two"]
 
 
 def test_a_document_in_two_files_counts_once_with_a_warning(kept: Result) -> None:

@@ -148,7 +148,7 @@ def test_two_writers_of_one_file_at_once_lose_no_row(kept, tmp_path, monkeypatch
     first, *others = (to_frame([replace(kept, reader=name)]).assign(file="a", policy="p") for name in readers)
     save_rows(first, tmp_path, "p")
     monkeypatch.setattr(pd, "read_parquet", read_slowly)
-    writers = [threading.Thread(target=save_rows, args=(frame, tmp_path, "p", True)) for frame in others]
+    writers = [threading.Thread(target=save_rows, args=(frame, tmp_path, "p")) for frame in others]
     for writer in writers:
         writer.start()
     for writer in writers:

@@ -175,7 +175,7 @@ def test_once_for_all_and_once_each_are_lines_of_their_own(encoder, tmp_path: Pa
     for shared in ("", ALL):
         agent = Agent(encoder, Scripted(reply))
         results = evaluate_plan(agent, EvaluationPlan([file], shared_reading=shared))
-        save_rows(to_frame(results).assign(policy="p"), tmp_path, "p", add=True)
+        save_rows(to_frame(results).assign(policy="p"), tmp_path, "p")
     rows = keyed(pd.read_parquet(tmp_path / "p.parquet"))
     assert list(rows.groupby("line").size().items()) == [("p", 2), ("p, reading once for all", 2)]
 
@@ -183,4 +183,4 @@ def test_once_for_all_and_once_each_are_lines_of_their_own(encoder, tmp_path: Pa
 def test_the_text_of_a_shared_reading_needs_the_reading(tmp_path: Path, capsys):
     arguments = ["evaluate", "x.parquet", "--out", str(tmp_path), "--model", "m", "--shared-question", "Keep all."]
     assert main(arguments) == 2
-    assert "--shared-question is the text of a shared reading; add --shared-reading" in capsys.readouterr().err
+    assert "shared_question is the text of a shared reading; set shared_reading too" in capsys.readouterr().err
