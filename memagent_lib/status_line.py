@@ -142,12 +142,19 @@ class _Terminal(_Display):
 
     def show(self, line: str) -> None:
         from rich.console import Console
+        from rich.live import Live
+        from rich.spinner import Spinner
         from rich.text import Text
 
+        text = Text(line)  # not markup: a memory may have brackets
         if self.target is None:
-            self.target = Console(stderr=True).status(Text(line))
+            # rich prints standard output above the line on standard error, which would keep it out of a file or pipe
+            above = sys.stdout.isatty()
+            console = Console(stderr=True)
+            self._spinner = Spinner("dots", text, style="status.spinner")
+            self.target = Live(self._spinner, console=console, transient=True, redirect_stdout=above)
             self.target.start()
-        self.target.update(Text(line))  # not markup: a memory may have brackets
+        self._spinner.update(text=text)
 
     def end(self, line: str) -> None:
         if self.target is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import threading
 
@@ -50,3 +51,32 @@ def test_a_log_gets_lines_until_the_work_ends(monkeypatch: pytest.MonkeyPatch, c
         assert printed.wait(30)
     assert lines[-1].startswith("reading: 2 of 4 chunks, 0:00 left")
     assert len(lines) >= 2
+
+
+class Terminal(io.StringIO):
+    """A terminal that sets ``displayed`` once the status line is on it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.displayed = threading.Event()
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if "reading" in text:
+            self.displayed.set()
+        return super().write(text)
+
+
+def test_output_in_a_file_is_complete_beside_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE_S", 0.01)
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
+    terminal, file = Terminal(), io.StringIO()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(sys, "stdout", file)
+    with status_line("reading", 4, "chunks"):
+        assert terminal.displayed.wait(30)
+        print("the answer")
+    assert file.getvalue() == "the answer\n"
+    assert "the answer" not in terminal.getvalue()
