@@ -18,6 +18,7 @@ PATIENCE_S = 2.0
 """How long work may take before anything is displayed in a terminal or a notebook."""
 LOG_EVERY_S = 30.0
 _WIDEST_NOTE = 60
+_one_line = threading.Lock()  # two lines in one terminal would overwrite each other
 
 
 class StatusLine:
@@ -48,12 +49,8 @@ class StatusLine:
         ``seconds`` is the time taken, by default that of the clock.
         """
         if seconds is None:
-            seconds = time.monotonic() - self._began
-        parts = [self.what]
-        if self.unit:
-            done = f"{self.done:,.1f}".removesuffix(".0")
-            of = "" if self.total is None else f" of {self.total:,.0f}"
-            parts[0] += f": {done}{of} {self.unit}"
+            seconds = self._seconds()
+        parts = [self._done()]
         if self.total and 0 < self.done < self.total:
             parts.append(f"{clock(seconds / self.done * (self.total - self.done))} left")
         parts.append(f"{clock(seconds)} so far")
@@ -62,28 +59,55 @@ class StatusLine:
             note = "… " + note[-_WIDEST_NOTE:]  # the end: a memory's newest words mostly are there
         return ", ".join(parts) + (f" · {note}" if note else "")
 
+    def last_line(self, seconds: float | None = None) -> str:
+        """Return the line after the work: how much of it was done, and how long that took."""
+        if seconds is None:
+            seconds = self._seconds()
+        return f"{self._done()}, took {clock(seconds)}"
+
+    def _done(self) -> str:
+        if not self.unit:
+            return self.what
+        done = f"{self.done:,.1f}".removesuffix(".0")
+        of = "" if self.total is None else f" of {self.total:,.0f}"
+        return f"{self.what}: {done}{of} {self.unit}"
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began
+
 
 @contextmanager
 def status_line(what: str, total: float | None = None, unit: str = "", wanted: bool = True) -> Iterator[StatusLine]:
     """Display the block's progress as :meth:`StatusLine.line`, unless it ends before :data:`PATIENCE_S`.
 
-    In a log, the first line appears after :data:`LOG_EVERY_S`. Nothing is displayed under papermill, or if not
-    ``wanted``. Without a unit, the line says what the block waits for: ``loading trained with vllm, 0:05 so far``.
+    In a log, the first line appears after :data:`LOG_EVERY_S`. Nothing is displayed under papermill, inside another
+    such block, or if not ``wanted``. Without a unit, the line says what the block waits for: ``loading trained with
+    vllm, 0:05 so far``.
     """
     measured = StatusLine(what, total, unit)
     display = _display() if wanted else None
-    if display is None:
+    if display is None or not _one_line.acquire(blocking=False):
         yield measured
         return
+    try:
+        with _displayed(measured, display):
+            yield measured
+    finally:
+        _one_line.release()
+
+
+@contextmanager
+def _displayed(measured: StatusLine, display: _Display) -> Iterator[None]:
     ended = threading.Event()
-    thread = threading.Thread(target=_keep_displaying, args=(measured, display, ended), name=what, daemon=True)
+    shared = (measured, display, ended)
+    thread = threading.Thread(target=_keep_displaying, args=shared, name=measured.what, daemon=True)
     thread.start()
     try:
-        yield measured
+        yield
     finally:
         ended.set()
         thread.join()
-        display.end(measured.line())
+        display.end(measured.last_line())
 
 
 def _keep_displaying(measured: StatusLine, display: _Display, ended: threading.Event) -> None:

@@ -32,6 +32,13 @@ def test_a_wait_without_units_names_what_it_waits_for() -> None:
     assert StatusLine("loading trained with vllm").line(5) == "loading trained with vllm, 0:05 so far"
 
 
+def test_the_last_line_has_what_was_done_and_how_long() -> None:
+    reading = StatusLine("reading", 36, "chunks")
+    reading.advance(35, "The code of the owl is 4711.")
+    assert reading.last_line(62) == "reading: 35 of 36 chunks, took 1:02"
+    assert StatusLine("loading trained with vllm").last_line(5) == "loading trained with vllm, took 0:05"
+
+
 def test_work_within_the_patience_displays_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with status_line("reading", 1, "documents") as reading:
         reading.advance()
@@ -49,7 +56,8 @@ def test_a_log_gets_lines_until_the_work_ends(monkeypatch: pytest.MonkeyPatch, c
     with status_line("reading", 4, "chunks") as reading:
         reading.advance(2)
         assert printed.wait(30)
-    assert lines[-1].startswith("reading: 2 of 4 chunks, 0:00 left")
+    assert lines[0].startswith("reading: 2 of 4 chunks, 0:00 left")
+    assert lines[-1] == "reading: 2 of 4 chunks, took 0:00"
     assert len(lines) >= 2
 
 
@@ -80,3 +88,12 @@ def test_output_in_a_file_is_complete_beside_a_line(monkeypatch: pytest.MonkeyPa
         print("the answer")
     assert file.getvalue() == "the answer\n"
     assert "the answer" not in terminal.getvalue()
+
+
+def test_a_line_inside_another_is_not_displayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
+    with status_line("the outer line"), status_line("the inner line"):
+        displayed = {thread.name for thread in threading.enumerate()}
+    assert "the outer line" in displayed and "the inner line" not in displayed
+    with status_line("the next line"):
+        assert "the next line" in {thread.name for thread in threading.enumerate()}

@@ -113,6 +113,7 @@ def _how_to_continue(a: argparse.Namespace) -> str:
 
 def run(a: argparse.Namespace) -> int:
     from memagent_lib.evaluation import EvaluationPlan, judges, shared_text
+    from memagent_lib.status_line import status_line
     from memagent_lib.tracking import Experiment, engines_ended, evaluate_files, policy_name
 
     # Every option is checked before a model is loaded, which can take minutes.
@@ -152,7 +153,8 @@ def run(a: argparse.Namespace) -> int:
     _print_tables(results, rows, policy, engines_ended(agent))
     if a.wrong:
         _save_wrong(plan, results, a.wrong)
-    page = _page(tracked, results, policy, out)
+    with status_line("writing the page of readings"):
+        page = _page(tracked, results, policy, out)
     print(f"\njudged by {judges(rows)}", file=sys.stderr)
     if "model_judge" in rows.attrs:
         print(rows.attrs["model_judge"], file=sys.stderr)

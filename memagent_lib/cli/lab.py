@@ -22,6 +22,7 @@ from typing import Any
 
 from memagent_lib.cli.arguments import Verbs, add_verb, option, port_refused, require_port
 from memagent_lib.paths import absolute, root
+from memagent_lib.status_line import status_line
 
 HOST = "127.0.0.1"
 START_LIMIT_S = 240.0
@@ -157,8 +158,9 @@ def servers(port: int, mlflow_port: int, workspace: str, token: str) -> Iterator
         store = ["--backend-store-uri", experiment.uri, "--default-artifact-root", (folder / "artifacts").as_uri()]
         started.append(_mlflow(mlflow_port, store, folder / "logs", f"experiments/{experiment.experiment_id}/runs"))
         started.append(_jupyter(port, token, folder / "logs"))
-        for server in started:
-            server.wait_until_it_answers()
+        with status_line("starting JupyterLab and MLflow"):
+            for server in started:
+                server.wait_until_it_answers()
         yield started[1], started[0]
     finally:
         for server in started:  # first, so that both shut down at the same time; stop() waits for each in turn

@@ -23,13 +23,15 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(a: argparse.Namespace) -> int:
     from memagent_lib.inspector import require_form, save_leaderboard
+    from memagent_lib.status_line import status_line
     from memagent_lib.tracking import EVALUATIONS, Experiment, different_kinds, leaderboard, mlflow_page
 
     folder = "" if "://" in a.tracking else f"{a.tracking}/"
     out = require_form(a.out or f"{folder}leaderboard.html")
-    experiment = Experiment.open(a.tracking)
-    board = leaderboard(experiment)
-    path = save_leaderboard(board, out)
+    with status_line(f"writing the leaderboard of {a.tracking}"):
+        experiment = Experiment.open(a.tracking)
+        board = leaderboard(experiment)
+        path = save_leaderboard(board, out)
     for warning in different_kinds(board):
         print(f"warning: {warning}", file=sys.stderr)
     print(path)

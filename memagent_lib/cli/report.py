@@ -26,10 +26,12 @@ def add_parser(verbs: Verbs) -> None:
 def run(a: argparse.Namespace) -> int:
     from memagent_lib.inspector import EvaluationReport
     from memagent_lib.paths import absolute
+    from memagent_lib.status_line import status_line
     from memagent_lib.tracking import EVALUATIONS, mlflow_page
 
-    report = EvaluationReport.of(a.folder, a.tracking, a.first)
-    path = report.page().save(absolute(a.out or f"{a.folder}/report.html"))
+    with status_line(f"writing the report of {a.folder}"):
+        report = EvaluationReport.of(a.folder, a.tracking, a.first)
+        path = report.page().save(absolute(a.out or f"{a.folder}/report.html"))
     for warning in report.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     print(path)

@@ -24,6 +24,7 @@ import pandas as pd
 from memagent_lib.paths import absolute, bytes_of
 from memagent_lib.processes import Terminated, is_gone, terminable, this_process
 from memagent_lib.provenance import code_version, environment, model_hash
+from memagent_lib.status_line import status_line
 from memagent_lib.tracking.saved_views import mlflow_page, save_views
 from memagent_lib.tracking.store import TrackingError, client_of, prepare, sqlite_file, store_uri, with_retries
 
@@ -64,6 +65,11 @@ class Experiment:
         be used or the experiment was deleted.
         """
         uri = store_uri(where)
+        with status_line(f"opening the MLflow store {where}"):
+            return cls._open(uri, experiment)
+
+    @classmethod
+    def _open(cls, uri: str, experiment: str) -> Experiment:
         prepare(uri)
         client = client_of(uri)
         found = with_retries(client.get_experiment_by_name, experiment)

@@ -24,6 +24,7 @@ import pandas as pd
 from memagent_lib.diagnostics import evidence_in
 from memagent_lib.evaluation import COLUMNS, Result
 from memagent_lib.journal import digest
+from memagent_lib.status_line import status_line
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Turn
 from memagent_lib.tracking.store import TrackingError, all_pages, count_spans, with_retries
@@ -78,18 +79,20 @@ def log_traces(
     chosen = list(islice(_fairly(traced), max_traces))
     turns_left_out = 0
     spans: list[Span] = []
-    for result in chosen:
-        selected = selected_turns(result, max_turns)
-        left_out = len(result.trace.turns) - len(selected)
-        turns_left_out += left_out
-        info = _info(run, result, left_out, tags)
-        _to_store(run.experiment, "start_trace", info)
-        spans += _spans(info, result, selected)
-        if len(spans) >= SPANS_AT_ONCE:
-            _to_store(run.experiment, "log_spans", run.experiment.experiment_id, spans)
-            spans = []
-    _to_store(run.experiment, "log_spans", run.experiment.experiment_id, spans)
-    count_spans(run.experiment.uri)
+    with status_line("logging to MLflow", len(chosen), "readings") as bar:
+        for result in chosen:
+            selected = selected_turns(result, max_turns)
+            left_out = len(result.trace.turns) - len(selected)
+            turns_left_out += left_out
+            info = _info(run, result, left_out, tags)
+            _to_store(run.experiment, "start_trace", info)
+            spans += _spans(info, result, selected)
+            if len(spans) >= SPANS_AT_ONCE:
+                _to_store(run.experiment, "log_spans", run.experiment.experiment_id, spans)
+                spans = []
+            bar.advance()
+        _to_store(run.experiment, "log_spans", run.experiment.experiment_id, spans)
+        count_spans(run.experiment.uri)
     return TracesLeftOut(len(traced) - len(chosen), turns_left_out)
 
 
