@@ -25,6 +25,10 @@ BENCHES = {
         "steps=4 or base=../older-checkout",
     ),
     "plan": ("a training run's plan beside what its steps take", "steps=4 or model=smollm2 or run=runs/prose/rl"),
+    "walls": (
+        "how long a person waits for 00, a reading, a report and MLflow's pages, beside the aims",
+        "rounds=3 or readings=0",
+    ),
     "sweep": (
         "time that a sweep adds to papermill, rows it loses, time of memory traces",
         "points=8 or logging_points=0",

@@ -1,4 +1,4 @@
-"""Inputs for the measurements: templates in both orders, endless prose, and the requests that an agent sends."""
+"""Inputs for the measurements: templates in both orders, endless prose, an agent's requests, made-up readings."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from dataclasses import replace
 
 from memagent_lib.agent import Agent
 from memagent_lib.backends import Backend
-from memagent_lib.data import prose_stock
+from memagent_lib.data import Example, Span, prose_stock
 from memagent_lib.driver import gather
+from memagent_lib.evaluation import Result
 from memagent_lib.paths import root
 from memagent_lib.prompts import Request, Template
-from memagent_lib.text import Tokenizer, chunk_stream
-from memagent_lib.trace import Reply
+from memagent_lib.scoring import score
+from memagent_lib.text import Chunk, Tokenizer, chunk_stream
+from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
 
 QUESTION = "Which of the codes above belongs to the violet otter, and where was it last seen?"
 _BLOCK_SENTENCES = 400
@@ -65,3 +67,22 @@ def document(seed: int, pieces: int, tokenizer: Tokenizer, chunk_tokens: int) ->
     # Measured with the tokenizer, not in characters, because both sides must make the same number of turns.
     found = chunk_stream(prose(seed), tokenizer, chunk_tokens)
     return "".join(next(found).text for _ in range(pieces))
+
+
+def reading(number: int, turns: int, right: bool = True) -> Result:
+    """Return a reading made without a model: its memory has the answer from the first turn on."""
+    size = 500
+    question = f"What is the code of owl {number}?"
+    document = "".join(f"{number} {index} ".ljust(size, ".") for index in range(turns - 1))
+    memory = ""
+    turns_made = []
+    for index in range(turns - 1):
+        chunk = Chunk(index, document[index * size : (index + 1) * size], index * size, (index + 1) * size, 128)
+        reply = Reply(f"The code of owl {number} is 4711; read {index} chunks.", "stop", 190, 30)
+        turns_made.append(Turn(Prompt(Kind.READ, question, memory, chunk), reply))
+        memory = reply.text
+    turns_made.append(Turn(Prompt(Kind.ANSWER, question, memory), Reply("4711" if right else "9", "stop", 60, 8)))
+    truth = {"evidence": (Span(0, 9),), "rule": "contains", "metadata": {"chunks": turns - 1}}
+    example = Example(id=str(number), task="bench", question=question, document=document, answers=("4711",), **truth)
+    trace = Trace(question, tuple(turns_made))
+    return Result(example, "overwrite", 1.0, trace, score(example.rule, trace.answer, example.answers))

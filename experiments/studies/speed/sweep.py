@@ -15,14 +15,10 @@ from pathlib import Path
 import nbformat
 from nbformat.v4 import new_code_cell, new_notebook
 
+from experiments.studies.speed.material import reading
 from experiments.studies.speed.results import Measured, Ratio
-from memagent_lib.data import Example, Span
-from memagent_lib.evaluation import Result
-from memagent_lib.scoring import score
 from memagent_lib.settings import require_at_least
 from memagent_lib.sweeps import SweepSpec, SweepStage, run_sweep
-from memagent_lib.text import Chunk
-from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
 from memagent_lib.tracking import Experiment, load_curve, load_runs
 from memagent_lib.tracking.traces import log_traces, search_traces
 
@@ -101,7 +97,7 @@ def _rows(s: SweepBench, folder: Path) -> Measured:
 def _traces(s: SweepBench, folder: Path) -> Measured:
     """readings logged as memory traces, a span per turn"""
     run = Experiment.open(folder).start("traces")
-    results = [_result(number, s.turns) for number in range(s.traces)]
+    results = [reading(number, s.turns) for number in range(s.traces)]
     log_traces(run, results[:1])  # MLflow imports modules on first use
     started = time.monotonic()
     log_traces(run, results)
@@ -136,21 +132,3 @@ def _notebook(folder: Path) -> str:
     path = folder / "bench.ipynb"
     nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
     return str(path)
-
-
-def _result(number: int, turns: int) -> Result:
-    size = 500
-    question = f"What is the code of owl {number}?"
-    document = "".join(f"{number} {index} ".ljust(size, ".") for index in range(turns - 1))
-    memory = ""
-    turns_made = []
-    for index in range(turns - 1):
-        chunk = Chunk(index, document[index * size : (index + 1) * size], index * size, (index + 1) * size, 128)
-        reply = Reply(f"The code of owl {number} is 4711; read {index} chunks.", "stop", 190, 30)
-        turns_made.append(Turn(Prompt(Kind.READ, question, memory, chunk), reply))
-        memory = reply.text
-    turns_made.append(Turn(Prompt(Kind.ANSWER, question, memory), Reply("4711", "stop", 60, 8)))
-    truth = {"evidence": (Span(0, 9),), "rule": "contains", "metadata": {"chunks": turns - 1}}
-    example = Example(id=str(number), task="bench", question=question, document=document, answers=("4711",), **truth)
-    trace = Trace(question, tuple(turns_made))
-    return Result(example, "overwrite", 1.0, trace, score("contains", trace.answer, example.answers))
