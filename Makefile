@@ -31,10 +31,20 @@ ifneq ($(PIP_INDEX_URL),)
   export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
-.PHONY: notebooks demo test check lab git-filter lint clean install wheel constraints newest doctor chromium screenshots
+.PHONY: notebooks demo prose test check lab git-filter lint clean install wheel constraints newest doctor chromium screenshots
 
 demo: $(READY)
 	$(BIN)/memagent demo
+
+# A pre-trained model on real prose, before and after reinforcement learning; experiments/studies/prose/README.md.
+PROSE := experiments/studies/prose/show.toml
+prose: $(READY)
+	$(BIN)/memagent model smollm2
+	$(BIN)/memagent sweep $(PROSE) --retry
+	@cat runs/prose/show/accuracy.csv
+	@echo "figure   runs/prose/show/accuracy.png"
+	@echo "page     runs/prose/show/reading.html"
+	@echo "memories runs/prose/show/memory.html"
 
 # Two files of tests side by side, in half the time and up to 10 GB of memory; make test WORKERS=0 runs one at a time.
 WORKERS ?= 2

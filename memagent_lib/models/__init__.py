@@ -5,7 +5,7 @@ folder, or a hub name. This package depends on no engine, and loads weights only
 """
 
 from memagent_lib.models.adapters import record_base
-from memagent_lib.models.finding import find_model, source_hash
+from memagent_lib.models.finding import find_model, name_of, source_hash
 from memagent_lib.models.hub_files import HUB_NAME, hub_file
 from memagent_lib.models.lora import merged_weights, save_adapter
 from memagent_lib.models.model_cache import TOKENIZER_FILES, WEIGHT_FILES, ModelError, source_of
@@ -23,6 +23,7 @@ __all__ = [
     "hub_file",
     "merged_weights",
     "models_table",
+    "name_of",
     "record_base",
     "save_adapter",
     "source_hash",

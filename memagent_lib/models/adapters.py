@@ -141,6 +141,7 @@ def _merge(adapter: Path, base: Path, part: Path, sha256: str) -> None:
                 break
     licence = source_of(base).get("licence", "")
     source = {"file": adapter.name, "sha256": sha256, "base": base.name, "licence": licence}
+    source["adapter"] = str(adapter.resolve())
     paths.write_atomically(part / SOURCE_FILE, json.dumps(source, indent=2) + "\n")
 
 

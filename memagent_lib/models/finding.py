@@ -32,6 +32,18 @@ def find_model(model: str) -> str:
     return str(converted(file)) if file else path
 
 
+def name_of(folder: Path) -> str:
+    """Return the name of the model that :func:`find_model` made ``folder`` from.
+
+    It is the name of a published model, or the folder of the adapter that was merged, if it is still there. Any other
+    folder is its own name. Records that leave this machine need it, because the cache stays here.
+    """
+    adapter = source_of(folder).get("adapter", "")
+    if adapter and is_adapter(Path(adapter)):
+        return adapter
+    return next((name for name, model in PUBLISHED.items() if model.folder == folder), str(folder))
+
+
 def gguf_file(model: str) -> Path | None:
     """Return the path of the GGUF file that ``model`` names, or ``None`` if it names none.
 

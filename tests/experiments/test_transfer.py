@@ -41,10 +41,11 @@ def test_the_matrix_averages_final_scores_over_seeds():
     ]
 
 
-SWEEPS = [ROOT / "experiments/demo.toml", *sorted((ROOT / "experiments/studies").glob("*/sweep.toml"))]
+SHOWS = [ROOT / "experiments" / name for name in ("demo.toml", "studies/prose/show.toml")]
+SWEEPS = [*SHOWS, *sorted((ROOT / "experiments/studies").glob("*/sweep.toml"))]
 
 
 @pytest.mark.parametrize("sweep", SWEEPS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_committed_sweeps_name_parameters_their_notebooks_have(sweep):
-    assert len(SWEEPS) == 5
+    assert len(SWEEPS) == 6
     assert all(plan(SweepSpec.load(sweep)))

@@ -9,7 +9,7 @@ import pytest
 from memagent_lib import provenance
 from memagent_lib.agent import AgentSettings, open_agent
 from memagent_lib.errors import MissingFile
-from memagent_lib.models import ModelError, find_model, record_base
+from memagent_lib.models import PUBLISHED, ModelError, find_model, name_of, record_base
 
 torch = pytest.importorskip("torch")
 peft = pytest.importorskip("peft")
@@ -87,6 +87,19 @@ def test_an_adapters_base_may_be_an_adapter_found_beside_it(adapter, tmp_path, c
     record_base(second, str(first), Path(find_model(str(first))))
     assert json.loads((second / "adapter_config.json").read_text())["base_model_name_or_path"] == "../adapter"
     torch.testing.assert_close(logits(loaded(second)), logits(model), atol=1e-5, rtol=1e-5)
+
+
+def test_a_merged_adapter_is_named_by_its_own_folder(adapter, base, tmp_path, cache):
+    folder = adapter[0]
+    merged = Path(find_model(str(folder)))
+    assert name_of(merged) == str(folder)
+    folder.rename(tmp_path / "elsewhere")
+    assert name_of(merged) == str(merged)
+    assert name_of(base) == str(base)
+
+
+def test_a_published_model_is_named_as_it_is_fetched(cache):
+    assert name_of(PUBLISHED["smollm2"].folder) == "smollm2"
 
 
 def test_a_hash_names_base_adapter_and_scale_but_no_folder(adapter, base, tmp_path, cache):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from memagent_lib.agent import AgentSettings
-from memagent_lib.models import TOKENIZER_FILES, merged_weights, record_base, save_adapter
+from memagent_lib.models import TOKENIZER_FILES, merged_weights, name_of, record_base, save_adapter
 from memagent_lib.paths import write_atomically
 from memagent_lib.prompts import Template
 from memagent_lib.rl.config import ReadingConfig
@@ -60,7 +60,7 @@ def export_model(
         if adapter.is_dir():
             settings.save(adapter)
     if adapter.is_dir():
-        record_base(adapter, str(original), original)
+        record_base(adapter, name_of(original), original)
     if target.exists():
         target.rename(old)  # not deleted in its place: a kill meanwhile would leave half a model under its name
     part.rename(target)
