@@ -35,6 +35,8 @@ MATCH = "RULER match"
 ANY_LENGTH = "any length"
 _HQA = ("hotpot", "hotpotqa", "ruler_hqa")  # HotpotQA's questions over documents of its pool, under three names
 _LONGBENCH = "longbench/"
+_CATEGORIES = {"longbench_v2": ("difficulty", "length")}
+"""Metadata of a benchmark's examples by which its paper tabulates scores."""
 _METRICS = {
     "f1": "F1",
     "rouge_l": "ROUGE-L",
@@ -81,7 +83,8 @@ def metrics_of(result: Result) -> dict[str, float]:
 def benchmark_rows(results: Iterable[Result]) -> pd.DataFrame:
     """Return one row per ``task, metric, reader, length``, with ``score, low, high`` in per cent and ``n``.
 
-    Failed readings are left out. Rows with the benchmarks' averages, which have no interval, come last.
+    The length of LongBench v2's rows may also be a category (``easy``, ``short``). Failed readings are left out. Rows
+    with the benchmarks' averages, which have no interval, come last.
     """
     import pandas as pd
 
@@ -90,7 +93,8 @@ def benchmark_rows(results: Iterable[Result]) -> pd.DataFrame:
         if result.score is None:
             continue
         for metric, value in metrics_of(result).items():
-            found[benchmark_task(result.example.task), metric, result.reader, length_of(result)].append(value)
+            for column in (length_of(result), *_categories(result)):
+                found[benchmark_task(result.example.task), metric, result.reader, column].append(value)
     rows = []
     for key, values in found.items():
         rate = wilson(sum(values), len(values))
@@ -121,12 +125,13 @@ def benchmark_table(results: Sequence[Result], name: str = "ours") -> pd.DataFra
         for (model, source), scores in others.groupby(["model", "source"], sort=False):
             cells = {row["length"]: f"{row['score']:.1f}" for row in scores.to_dict("records")}
             rows.append({"task": task, "metric": metric, "model": f"published: {model} ({source})", **cells})
-    lengths = sorted({name for row in rows for name in row} - {"task", "metric", "model"}, key=_tokens_of)
-    return pd.DataFrame(rows, columns=["task", "metric", "model", *lengths]).fillna("")
+    lengths = {name for row in rows for name in row} - {"task", "metric", "model"}
+    columns = ["task", "metric", "model", *sorted(lengths, key=lambda name: (_tokens_of(name), name))]
+    return pd.DataFrame(rows, columns=columns).fillna("")
 
 
 def _of_benchmarks(results: Sequence[Result], published: pd.DataFrame) -> list[Result]:
-    known = {*RULER_TASKS, *published["task"]}
+    known = {*RULER_TASKS, *published["task"], *_CATEGORIES}
     found = []
     for result in results:
         task = benchmark_task(result.example.task)
@@ -135,15 +140,20 @@ def _of_benchmarks(results: Sequence[Result], published: pd.DataFrame) -> list[R
     return found
 
 
+def _categories(result: Result) -> list[str]:
+    names = _CATEGORIES.get(result.example.task, ())
+    return [str(result.example.metadata[name]) for name in names if result.example.metadata.get(name)]
+
+
 def length_of(result: Result) -> str:
     """Return a document's length as benchmarks write it (``8K``, ``3.5M``): the nearest published length in tokens.
 
     If none is near, return the power of two that is nearest to the length that the document was made for, which is the
-    same for all documents of a file, or, if that is unknown, to its own length. Documents of LongBench have no length
-    (:data:`ANY_LENGTH`).
+    same for all documents of a file, or, if that is unknown, to its own length. Documents of LongBench and LongBench v2
+    have no length (:data:`ANY_LENGTH`).
     """
     task = benchmark_task(result.example.task)
-    if task.startswith(_LONGBENCH):
+    if task.startswith(_LONGBENCH) or task in _CATEGORIES:
         return ANY_LENGTH
     tokens = _tokens_read(result) or result.characters / _TOKEN_CHARS
     known = _OF_RULER if task in RULER_TASKS else _OF_QUESTIONS
@@ -197,7 +207,7 @@ def _named(power_of_two: int) -> str:
 
 
 def _tokens_of(name: str) -> float:
-    if name == ANY_LENGTH:
+    if not name[0].isdigit():  # any length, or a category
         return math.inf
     # Only for sorting columns, so the difference between 1,000 and 1,024 does not matter.
     return float(name.rstrip("KM")) * {"K": 1e3, "M": 1e6}.get(name[-1], 1)

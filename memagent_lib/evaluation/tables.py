@@ -206,7 +206,7 @@ def save_rows(frame: pd.DataFrame, folder: str | Path, name: str) -> list[str]:
     """Add result rows to ``NAME.parquet``, atomically, for :func:`gather_rows`; return notes on what they replace.
 
     Rows already in the file stay, except those of the same reader, data file and settings. There is a note for each
-    reader and data file of which the file loses a result. Several processes may add to one file at once.
+    reader of which the file loses a score. Several processes may add to one file at once.
     """
     import pandas as pd
 
@@ -240,11 +240,14 @@ def _evaluated_again(before: pd.DataFrame, frame: pd.DataFrame) -> pd.Series:
 
 
 def _replaced_notes(replaced: pd.DataFrame, frame: pd.DataFrame, file_name: str) -> list[str]:
-    """Return a sentence per reader and data file with ``replaced`` rows that ``frame`` does not repeat exactly."""
+    """Return a sentence per reader with ``replaced`` scores that ``frame`` does not repeat exactly."""
     notes = []
-    for (reader, file), rows in replaced[~_found_in(frame, replaced, _SAME_RESULT)].groupby(["reader", "file"]):
+    lost = replaced[replaced["score"].notna() & ~_found_in(frame, replaced, _SAME_RESULT)]
+    for reader, rows in lost.groupby("reader", sort=False):
         unread = int((~_found_in(frame, rows, SAME)).sum())
-        note = f"{len(rows):,} earlier results of {reader} on {file} are replaced in {file_name}{sources(rows)}"
+        files = list(rows["file"].unique())
+        of_files = files[0] if len(files) == 1 else f"{len(files)} data files"
+        note = f"{len(rows):,} earlier results of {reader} on {of_files} are replaced in {file_name}{sources(rows)}"
         notes.append(note + (f"; {unread:,} of these questions were not read this time" if unread else ""))
     return notes
 

@@ -292,8 +292,11 @@ def test_another_projects_file_names_the_command_to_convert_it(tmp_path, capsys)
     assert next(stream(tmp_path / words[-1])).answers == ("Ann",)
 
 
-def of_task(kept: Result, task: str, rule: str, answer: str, answers: tuple[str, ...], chars: int) -> Result:
-    example = replace(kept.example, task=task, rule=rule, answers=answers, document="x" * chars, evidence=())
+def of_task(
+    kept: Result, task: str, rule: str, answer: str, answers: tuple[str, ...], chars: int, **metadata: str
+) -> Result:
+    changes = {"task": task, "rule": rule, "answers": answers, "document": "x" * chars, "evidence": ()}
+    example = replace(kept.example, **changes, metadata=kept.example.metadata | metadata)
     turns = kept.trace.turns
     said = replace(turns[-1], reply=replace(turns[-1].reply, text=answer))
     trace = replace(kept.trace, turns=(said,))
@@ -352,6 +355,16 @@ def test_documents_of_one_file_share_a_column_at_any_length(kept, made, tokens, 
     results = [of_task(kept, "vt", "match_all", "7", ("7",), round(4.4 * n)) for n in tokens]
     results = [replace(r, example=replace(r.example, metadata=made)) for r in results]
     assert set(benchmark_rows(results)["length"]) == {length}
+
+
+def test_longbench_v2_has_a_column_for_each_category(kept):
+    results = [
+        of_task(kept, "longbench_v2", "choice", letter, ("B",), 4000, difficulty=difficulty, length=length)
+        for letter, difficulty, length in (("B", "easy", "short"), ("A", "hard", "short"), ("B", "hard", "long"))
+    ]
+    table = benchmark_table(results, "mine")
+    assert list(table.columns[3:]) == ["any length", "easy", "hard", "long", "short"]
+    assert [cell.partition(" ")[0] for cell in table.iloc[0, 3:]] == ["66.7", "100.0", "50.0", "100.0", "50.0"]
 
 
 MEASURED = """

@@ -141,7 +141,7 @@ def test_a_finished_question_is_not_asked_again(encoder, tmp_path):
     assert "read" in kinds(each)  # another journal: its prompts have the question
 
 
-@pytest.mark.parametrize("reader", ["gated", "recall", "multislot", "map_merge"])
+@pytest.mark.parametrize("reader", ["gated", "recall", "retrieving", "multislot", "map_merge"])
 def test_readers_with_a_memory_can_share_a_reading(encoder, reader):
     backend = Scripted(reply)
     found = read(encoder, questions("owl", "otter"), backend, reader=reader)
