@@ -31,7 +31,7 @@ ifneq ($(PIP_INDEX_URL),)
   export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
-.PHONY: notebooks demo prose test check lab git-filter lint clean install wheel constraints newest doctor chromium screenshots
+.PHONY: notebooks demo prose gpu test check lab git-filter lint clean install wheel constraints newest doctor chromium screenshots
 
 demo: $(READY)
 	$(BIN)/memagent demo
@@ -45,6 +45,10 @@ prose: $(READY)
 	@echo "figure   runs/prose/show/accuracy.png"
 	@echo "page     runs/prose/show/reading.html"
 	@echo "memories runs/prose/show/memory.html"
+
+# The first quarter of an hour on a machine with a GPU; never run on one.
+gpu: $(READY)
+	experiments/studies/speed/gpu.sh
 
 # Two files of tests side by side, in half the time and up to 10 GB of memory; make test WORKERS=0 runs one at a time.
 WORKERS ?= 2

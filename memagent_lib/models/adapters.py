@@ -131,7 +131,7 @@ def _merge(adapter: Path, base: Path, part: Path, sha256: str) -> None:
     size = sum(file.stat().st_size for file in base.glob("*.safetensors"))
     require_disk(size + 20_000_000, adapter.name)
     require_memory(2 * size + PROCESS_BYTES, f"merging the adapter {adapter.name}")
-    print(f"merging the adapter {adapter.name} into {base.name} once", file=sys.stderr, flush=True)
+    print(f"merging the adapter in {adapter} into {base.name} once", file=sys.stderr, flush=True)
     model = _loaded(adapter, base)
     model.save_pretrained(part)
     for name in (*TOKENIZER_FILES, "memagent.json"):

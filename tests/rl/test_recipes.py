@@ -153,6 +153,7 @@ def test_the_plans_arithmetic_is_that_worked_out_by_hand(models, tmp_path, a_lar
     assert next(plan.lines()).startswith("model       7.62B parameters on ")
     small = replace(plan, shape=SimpleNamespace(parameters=824_320))
     assert next(small.lines()).startswith("model       0.8M parameters on ")
+    assert any(line.endswith("fits; 32 min a step, 212 h in all") for line in plan.lines())  # on H100
     assert plan.work.rollouts == 128 * 16
     assert plan.work.turns == 8
     assert plan.work.reply_tokens == 2048 * 8 * 1024

@@ -112,7 +112,9 @@ def window_checked(recipe: Recipe) -> Encoder:
     """
     model = recipe.model.path
     if looks_like_path(model) and not (Path(model) / "config.json").is_file():
-        raise SettingsError(f"no model at {model}: the folder must hold config.json, a tokenizer and weights")
+        raise SettingsError(
+            f"no model at {model}: the folder must hold config.json, a tokenizer and weights, or an adapter"
+        )
     encoder = encoder_of(recipe)
     encoder.require_window(config_of(model).max_position_embeddings, f"the model {model}")
     chosen = recipe.verl.get(f"{ROLLOUT}.max_model_len")

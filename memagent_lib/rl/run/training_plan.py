@@ -416,7 +416,7 @@ class TrainingPlan:
         for name, gpu in GPUS.items():
             hours = self.hours(gpu)
             fits = "fits" if self.fits(gpu.memory) else "does not fit"
-            yield f"{name:<15} {fits}; {hours:.2f} h a step, {hours * self.recipe.steps:,.0f} h in all"
+            yield f"{name:<15} {fits}; {_duration(hours)} a step, {_duration(hours * self.recipe.steps)} in all"
         yield (
             f"assumed     {UPDATE_SHARE:.0%} of peak in passes over rows, {PREFILL_SHARE:.0%} in prefill, "
             f"{DECODE_FLOP_PER_BYTE} FLOP per byte of the memory's bandwidth in decoding"
@@ -437,6 +437,15 @@ def dry_run(recipe: Recipe, run_folder: str | Path) -> TrainingPlan:
     there = [path for path in (*recipe.data.files, *recipe.data.eval) if Path(path).is_file()]
     found = ((path, dict(bad_examples(path, encoder, recipe.needing_evidence(path)))) for path in there)
     return replace(plan, unusable=tuple(unusable(path, reasons) for path, reasons in found if reasons))
+
+
+def _duration(hours: float) -> str:
+    """Format a time in hours, or in seconds or minutes if it is short."""
+    if hours < 1 / 60:
+        return f"{hours * 3600:.1f} s"
+    if hours < 2:
+        return f"{hours * 60:.0f} min"
+    return f"{hours:,.0f} h"
 
 
 def _in_letters(count: int) -> str:

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Measure a machine with one GPU in a quarter of an hour: `make gpu`, or
+#
+#     experiments/studies/speed/gpu.sh [FOLDER [PART ...]]        runs/gpu, and all parts in order
+#
+#   prepare   the model and the study's data, which need no GPU: run this part before the machine is paid for
+#   doctor    three real training steps; engine and trainer agree on log-probabilities
+#   recipe    experiments/recipes/smollm2_1gpu.toml for STEPS steps (100), then its plan beside what it took
+#   step      a training step part by part, ours beside verl's own loop
+#   order     chunk before memory beside memory before chunk, at the shape of a 7B model
+#
+# Each part has a limit in seconds, and one that fails or takes too long does not stop the next. FOLDER gets a log of each
+# part, the rows of each measurement and summary.txt, a line a part. This script has never run on a GPU.
+set -uo pipefail
+cd "$(dirname "$0")/../../.."
+
+out=${1:-runs/gpu}
+shift || true
+parts=${*:-prepare doctor recipe step order}
+bin=${BIN:-.venv/bin}
+device=${DEVICE:-cuda}
+steps=${STEPS:-100}
+prose=experiments/studies/prose
+warm=${MODEL:-$prose/warm_start}
+speed="$bin/python -m experiments.studies.speed"
+
+# Run a command with a limit in seconds, its output in the part's log; add its status and time to the summary.
+limited() {
+    local name=$1 seconds=$2 began=$SECONDS
+    shift 2
+    echo "$name: $*"
+    # The interrupt lets a training run end with a checkpoint after its current step.
+    timeout --signal=INT --kill-after=90 "$seconds" "$@" >>"$out/$name.log" 2>&1
+    local status=$?
+    [ $status -eq 124 ] && status="limit of $seconds s"
+    echo "$name: status $status, $((SECONDS - began)) s; $(tail -n 1 "$out/$name.log")" | tee -a "$out/summary.txt"
+}
+
+prepare() {
+    limited prepare 300 "$bin/memagent" model smollm2
+    for task in needle update hop; do
+        limited prepare 60 "$bin/memagent" data prose_$task --n 400 --chunks 4 --seed 200 --model smollm2 \
+            --out runs/prose/train_$task.parquet
+        limited prepare 60 "$bin/memagent" data prose_$task --n 24 --chunks 4 --seed 9 --model smollm2 \
+            --out runs/prose/dev_$task.parquet
+    done
+}
+
+doctor() {
+    limited doctor 150 "$bin/memagent" doctor --train --out "$out/doctor"
+}
+
+recipe() {
+    limited recipe 420 "$bin/memagent" train experiments/recipes/smollm2_1gpu.toml --out "$out/recipe" \
+        "model.path=$warm" "model.device=$device" "verl.trainer.total_training_steps=$steps"
+    limited plan 60 $speed plan "run=$out/recipe" --out "$out/plan.json"
+}
+
+step() {
+    limited step 180 $speed train "device=$device" "model=$warm" prompts=16 rollouts=8 steps=3 --out "$out/step.json"
+}
+
+order() {
+    limited order 150 $speed read --measure order shape=qwen2.5-7b chunk_tokens=5000 chunks=3 rounds=1 \
+        --out "$out/order.json"
+}
+
+for part in $parts; do
+    case $part in
+    prepare | doctor | recipe | step | order) ;;
+    *) echo "no part $part; choose from prepare, doctor, recipe, step, order" >&2 && exit 2 ;;
+    esac
+done
+mkdir -p "$out"
+{
+    date --utc +"%Y-%m-%d %H:%M UTC"
+    git log --oneline --max-count=1 2>/dev/null
+    nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader 2>&1
+} | tee "$out/machine.txt"
+for part in $parts; do
+    "$part"
+done
