@@ -23,6 +23,8 @@ from memagent_lib.trace import Kind, Prompt
 
 T = TypeVar("T")
 MEMORY_STATEMENTS = 4
+DRILLED = 6
+"""The statements of a drill."""
 _OF_ONE_KEY = (QuestionKind.MULTIVALUE, QuestionKind.UPDATE)
 _STATEMENT = re.compile(r"The (\w+) of (?:the )?([\w ]+?) is (\w+)\.")
 
@@ -149,14 +151,14 @@ class Teacher:
         prompt = Prompt(Kind.DIRECT, question.text, chunk=Chunk(0, text, 0, len(text), 0))
         return self._turn("direct", prompt, answer_from(question, statements_in(text)))
 
-    def drill(self, rng: random.Random, size: int = 6) -> Supervised:
+    def drill(self, rng: random.Random) -> Supervised:
         """Draw statements to be repeated in another order, so that every value must be looked up by its whole key."""
         adjectives = rng.sample(world.ADJECTIVES, 3)
         nouns = rng.sample(world.NOUNS, 3)
-        keys = rng.sample([f"{adjective} {noun}" for adjective in adjectives for noun in nouns], size)
-        codes = rng.sample(world.CODES, size)
+        keys = rng.sample([f"{adjective} {noun}" for adjective in adjectives for noun in nouns], DRILLED)
+        codes = rng.sample(world.CODES, DRILLED)
         statements = [f" {Triple('code', key, code).text}" for key, code in zip(keys, codes, strict=True)]
-        reply = self.tokenizer.encode("".join(rng.sample(statements, size)))
+        reply = self.tokenizer.encode("".join(rng.sample(statements, DRILLED)))
         weights = [0.1] * len(reply)  # the order of keys is random, so only values can be learnt in full
         for i, token in enumerate(reply):
             if token == self.verb:

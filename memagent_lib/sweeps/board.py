@@ -21,14 +21,13 @@ _COLOURS = {PointState.FINISHED: "green", PointState.RUNNING: "cyan", PointState
 class SweepBoard:
     """Prints a line for every change of a point's state; below are the whole sweep and the points that run."""
 
-    def __init__(self, stages: Sequence[Sequence[SweepPoint]], quiet: bool = False):
+    def __init__(self, stages: Sequence[Sequence[SweepPoint]]):
         self._states = {point: PointState.WAITING for points in stages for point in points}
-        self._quiet = quiet
         self._stack = ExitStack()
         self._whole = StatusLine("sweep", len(self._states), "points")
 
     def __enter__(self) -> SweepBoard:
-        line = status_line("sweep", len(self._states), "points", wanted=not self._quiet)
+        line = status_line("sweep", len(self._states), "points")
         self._whole = self._stack.enter_context(line)
         return self
 
@@ -49,9 +48,7 @@ class SweepBoard:
         self.say(f"[{self.count}] {point.name} {how}")
 
     def say(self, line: str) -> None:
-        """Print a line, unless the board is quiet."""
-        if not self._quiet:
-            print(line, flush=True)
+        print(line, flush=True)
 
     def stopping(self, running: int) -> None:
         what = "the running notebook to clean up"

@@ -58,9 +58,7 @@ class SweepResult:
         return self.frame.drop(columns=["notebook"]).to_html(index=False, escape=True)
 
 
-def run_sweep(
-    sweep: SweepSpec | str | Path, *, workers: int | None = None, retry: bool = False, quiet: bool = False
-) -> SweepResult:
+def run_sweep(sweep: SweepSpec | str | Path, *, workers: int | None = None, retry: bool = False) -> SweepResult:
     """Run the unfinished points of a sweep. Points that failed earlier are run again only with ``retry``.
 
     After a failed point, the rest of its stage runs, but no later stage. Raises :class:`SweepError` for a faulty sweep
@@ -77,7 +75,7 @@ def run_sweep(
             spec.path / SWEEP_FILE,
             {"name": spec.name, "run_id": parent.id, "tracking": experiment.uri, "points": _listed(stages)},
         )
-        with SweepBoard(stages, quiet) as board:
+        with SweepBoard(stages) as board:
             _SweepRun(spec, experiment, parent, board, retry).run(stages)
         result = SweepResult(spec.path, parent.id, _frame(stages), parent.page)
         # As text, because parameters of several notebooks share a column and differ in type.

@@ -20,7 +20,7 @@ from memagent_lib.tracking.evaluations import (
 )
 from memagent_lib.tracking.frames import load_curve, load_inputs, load_runs
 from memagent_lib.tracking.runs import PARENT_TAG, Experiment, Run, RunStatus, policy_name
-from memagent_lib.tracking.saved_views import EVALUATIONS, KIND_TAG, READINGS, TRAININGS, mlflow_page
+from memagent_lib.tracking.saved_views import EVALUATIONS, KIND_TAG, READINGS, mlflow_page
 from memagent_lib.tracking.store import TrackingError, sqlite_file, store_uri
 from memagent_lib.tracking.traces import log_traces, search_traces
 
@@ -29,7 +29,6 @@ __all__ = [
     "KIND_TAG",
     "PARENT_TAG",
     "READINGS",
-    "TRAININGS",
     "Experiment",
     "Run",
     "RunStatus",

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 KIND_TAG = "memagent.kind"
 """The tag of runs that change a model: ``train`` or ``sft``."""
 EVALUATIONS = "runs?viewStateShareKey=memagent-evaluations"
-TRAININGS = "runs?viewStateShareKey=memagent-trainings"
 # A link to a view of traces needs its period too, because MLflow's default is the last seven days.
 READINGS = "traces?startTimeLabel=ALL&traceViewShareKey=memagent-readings"
 _CREATED_MS = 1_767_225_600_000  # 2026-01-01; with the current time, every process would write the tags again
