@@ -99,10 +99,9 @@ class Reply:
     thoughts from ``text`` to ``thinking``. ``finish_reason`` is ``"stop"``, or ``"length"`` if the token limit
     truncated the reply, or ``"edited"`` if a person changed it in the inspector. Token counts are the engine's.
     ``signal`` is the command that the reader found in the reply: ``"keep"``, ``"done"``, ``"recall: words"`` or
-    ``"search: words"``.
-    ``sampling_left_out`` names the sampling settings that the server refuses, such as ``"temperature=0.3"``; it used
-    its own. ``started`` (Unix time) and ``seconds`` measure the backend's work, including its queue; comparisons of
-    replies ignore both.
+    ``"search: words"``. ``sampling_left_out`` names the sampling settings that the server refuses, such as
+    ``"temperature=0.3"``; it used its own. ``started`` (Unix time) and ``seconds`` measure the backend's work,
+    including its queue; comparisons of replies ignore both.
     """
 
     text: str
@@ -223,6 +222,7 @@ class Trace:
         longest: dict[int, Chunk] = {}
         for turn in self.reads:
             chunk = turn.prompt.chunk
+            # A passage has the index of the chunk that it is a part of.
             if chunk is not None and (chunk.index not in longest or chunk.tokens > longest[chunk.index].tokens):
                 longest[chunk.index] = chunk
         return tuple(longest.values())

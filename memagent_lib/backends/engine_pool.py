@@ -94,7 +94,7 @@ class EnginePool:
             share = share_of([node["Resources"] for node in ray.nodes() if node["Alive"]], engines)
             if "threads" not in options and "num_gpus" not in share:
                 options["threads"] = share["num_cpus"]
-            # SPREAD: all nodes before the second engine of one.
+            # SPREAD: all nodes before the second engine of one. An engine batches its turns itself, so no call waits.
             placed = ray.remote(_Engine).options(**share, scheduling_strategy="SPREAD", max_concurrency=1000)
             self._all = [_Member(placed.remote()) for _ in range(engines)]
             self._find_homes(model)

@@ -146,6 +146,7 @@ class ModelJudge:
         self.prompt_hash = digest("\0".join([words, *longmemeval.values()]))[:16]
         self._words = words
         self._longmemeval = longmemeval
+        # Only ``blind`` is used; a template has to word the other kinds too.
         template = Template(
             name="judge",
             empty_memory="none",
@@ -162,6 +163,7 @@ class ModelJudge:
         prompts = [result.trace and self._prompt(result) for result in results]
         distinct = [prompt for prompt in dict.fromkeys(prompts) if prompt]
         identity = self._agent.identity | {"prompt": self.prompt_hash}
+        # A file for each judge and prompt, so that none finds another's verdicts.
         hashed = digest(json.dumps(identity, sort_keys=True, default=str))[:8]
         journal = Journal(paths.absolute(folder) / f"judge-{hashed}.jsonl", identity) if folder else nullcontext()
         with journal as store:
@@ -211,7 +213,7 @@ class ModelJudge:
             async with slots:
                 try:
                     trace = await self._agent.aread("", prompt.text, observer=Observer(store=saved))
-                except (BackendError, BudgetError) as failure:
+                except (BackendError, BudgetError) as failure:  # one reply without a verdict stops no other
                     return Verdict(None, f"{type(failure).__name__}: {failure}")
             value = self._yes_in(trace.answer) if prompt.yes_or_no else verdict_in(trace.answer)
             return Verdict(value, trace.answer, trace.prompt_tokens, trace.reply_tokens)

@@ -91,6 +91,7 @@ def merged_hash(adapter: Path, find_base: Callable[[str], str]) -> tuple[Path, s
         raise ModelError(f"{adapter} has {CONFIG_FILE} but no {WEIGHTS_FILE}; copy the adapter's whole folder")
     base = _base_folder(adapter, config.get("base_model_name_or_path") or "", find_base)
     _require_base(adapter, base)
+    # Without the base's name, which may be a path of this machine; the base counts by its hash.
     scale = {key: value for key, value in config.items() if key != "base_model_name_or_path"}
     digest = hashlib.sha256(f"{base_hash(base)} {file_hash(weights)} {json.dumps(scale, sort_keys=True)}".encode())
     return base, digest.hexdigest()

@@ -14,6 +14,7 @@ from typing import Any
 from memagent_lib.models.model_cache import ModelError
 from memagent_lib.paths import write_atomically
 
+# llama.cpp's numbers for kinds of tokens (llama_token_type).
 _CONTROL = 3
 _USER_DEFINED = 4
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -62,6 +63,7 @@ def write_tokenizer(reader: Any, folder: Path, file: Path) -> None:
         )
     special = _special_tokens(reader, tokens)
     _add_tokens(tokenizer, reader, tokens)
+    # llama.cpp's own defaults, for a file that does not state whether a BOS comes first.
     begins = kind == "llama" or pre in ("llama-bpe", "llama3", "llama-v3")
     if _value(reader, "tokenizer.ggml.add_bos_token", begins) and "bos_token" in special:
         _begin_with(tokenizer, special["bos_token"])
@@ -105,6 +107,7 @@ def _sentence_piece(reader: Any, tokens: list[str]) -> Any:
 
     vocabulary = {token: number for number, token in enumerate(tokens)}
     scores = _value(reader, "tokenizer.ggml.scores", [])
+    # As transformers converts such tokenizers: by score, and equal scores in the order of the vocabulary.
     merges = []
     for token, score in zip(tokens, scores, strict=True):
         pairs = [(token[:cut], token[cut:]) for cut in range(1, len(token))]

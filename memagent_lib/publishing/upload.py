@@ -187,6 +187,7 @@ def push_to_hub(
         disable_progress_bars()
     with _refusals(api.endpoint):
         require_token(api)
+        # With None, a new repository is as its owner has chosen on the hub. An existing one never changes.
         api.create_repo(repository, private=private or None, exist_ok=True)
         there = api.model_info(repository)
         if private and not there.private:

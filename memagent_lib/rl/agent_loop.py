@@ -93,6 +93,7 @@ class VerlBackend:
             "max_tokens": request.max_tokens,
             "stop_token_ids": list(self.ends),
         }
+        # Without a temperature, the second attempt would repeat the first.
         if request.attempt and not sampling.get("temperature"):
             sampling["temperature"] = RETRY_TEMPERATURE
         if sampling.get("temperature"):
@@ -174,7 +175,7 @@ class MemAgentLoop(AgentLoopBase):
         for attempt in range(1, TRIES + 1):
             try:
                 outputs = await self._run(sampling_params, row)
-            except Exception:
+            except Exception:  # of any kind: one that leaves this loop discards the step's other rollouts
                 self._note_failure(row, attempt)
                 if attempt == TRIES:
                     raise
@@ -185,6 +186,7 @@ class MemAgentLoop(AgentLoopBase):
 
     async def _run(self, sampling: dict[str, Any], row: dict[str, Any]) -> list[AgentLoopOutput]:
         started = time.monotonic()
+        # verl renames the column.
         example = Example.from_record({**row, "prompt": row["raw_prompt"]})
         uid = str(row.get("uid", ""))
         step = int(row.get("global_steps", 0))
@@ -195,7 +197,7 @@ class MemAgentLoop(AgentLoopBase):
             session=uid,
             seeds=(self.seed, step, example.id, uid, rollout),
             finished=self._beat,
-            extra_fields={},
+            extra_fields={},  # a copy would share that of all rollouts
         )
         encoder = self.agent.encoder
         parts = await asyncio.to_thread(_chunks, example.document, encoder.tokenizer, encoder.budget.chunk_tokens)
@@ -203,7 +205,7 @@ class MemAgentLoop(AgentLoopBase):
         trace = await drive(session, encoder, backend, on_bad_memory=self.on_bad_memory)
         verdict = score(example.rule, trace.answer, example.answers)
         result = Result(example, trace.reader, time.monotonic() - started, trace, verdict)
-        if rollout == 0:
+        if rollout == 0:  # so that the few traces of a step are of different documents
             self._save_trace(result, step, greedy=not sampling.get("temperature"))
         reward = self._reward(trace, verdict.value)
         reward += reward_of_end(self.rewards, trace, example.evidence, result.diagnosis)

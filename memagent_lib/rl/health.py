@@ -72,7 +72,7 @@ def _before(values: pd.Series) -> pd.Series:
 
 def _best(values: pd.Series) -> pd.Series:
     best = values.rolling(WINDOW).mean().cummax()
-    return best.where(best >= LEAST_REWARD, 0.0)
+    return best.where(best >= LEAST_REWARD, 0.0)  # a limit of 0 is never crossed
 
 
 def _one(values: pd.Series) -> float:

@@ -152,6 +152,7 @@ def update_reward(turn: Turn, evidence: Sequence[Span]) -> float | None:
     if not turn.prompt.kind.reads or chunk is None:
         return None
     has_evidence = any(start < chunk.end and chunk.start < end for start, end in evidence)
+    # By the command and not by the text: a memory that is copied out costs as many tokens as a new one.
     updated = turn.reply.command != KEEP
     return 1.0 if updated == has_evidence else -1.0
 
@@ -195,8 +196,10 @@ def _requested_text(turn: Turn, following: Turn | None) -> str:
     """Return the text that the next prompt displays because this turn's reply requested it."""
     if following is None:
         return ""
+    # A request that matched no memory leaves the next prompt with one.
     if turn.reply.command == RECALL_COMMAND and following.prompt.memories > 1:
         return following.prompt.memory
+    # A search that found a passage is followed by a prompt of another kind, which has it as its chunk.
     if turn.reply.command == SEARCH_COMMAND and following.prompt.kind != turn.prompt.kind and following.prompt.chunk:
         return following.prompt.chunk.text
     return ""

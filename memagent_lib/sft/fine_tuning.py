@@ -131,7 +131,7 @@ def _arguments(recipe: SftRecipe, out: Path, on_cpu: bool) -> Any:
         lr_scheduler_type="polynomial",
         lr_scheduler_kwargs={"lr_end": LEAST_LR * config.lr},
         weight_decay=0.0,
-        adam_beta2=0.95,
+        adam_beta2=0.95,  # the default, 0.999, averages over a thousand steps, which is all of a short run
         max_grad_norm=1.0,
         seed=config.seed,
         data_seed=config.seed,
@@ -140,7 +140,7 @@ def _arguments(recipe: SftRecipe, out: Path, on_cpu: bool) -> Any:
         save_total_limit=1,
         report_to=[],
         disable_tqdm=True,
-        remove_unused_columns=False,
+        remove_unused_columns=False,  # else all columns go that the model's forward does not take
         dataloader_pin_memory=not on_cpu,
     )
 
@@ -182,6 +182,7 @@ def _trainer_class() -> type:
             self, model: Any, inputs: Mapping[str, torch.Tensor], return_outputs: bool = False, **_: Any
         ) -> Any:
             labels = inputs["labels"]
+            # One position more than the longest reply: the token before it predicts its first.
             output = model(
                 input_ids=inputs["input_ids"],
                 attention_mask=inputs["attention_mask"],

@@ -70,6 +70,7 @@ def lessons_from_traces(
                 f"the reading of {result.example.id!r} is of the reader {result.trace.reader!r} and the recipe trains "
                 f"{reader.source!r}; set reading.reader to it, or take readings of {reader.source!r}"
             )
+        # The shortest right reading shows how little suffices.
         rival = best.get(result.key)
         if rival is None or result.trace.reply_tokens < rival.trace.reply_tokens:
             best[result.key] = result
@@ -129,7 +130,7 @@ class _Teacher:
         before = self._statements(prompt.memory)
         memory = self._next_memory(before, prompt.chunk.text)
         signal = self._signal(prompt, before, memory)
-        if signal == KEEP:
+        if signal == KEEP:  # the prompt may display a recalled memory too, which does not stay
             memory = self._statements(prompt.old_memory)
         text = _text(memory)
         self.written[text] = memory
@@ -203,6 +204,7 @@ class _Teacher:
         memory = self._statements(prompt.memory)
         evidence = self.evidence
         missing = [text for text in evidence if text not in memory]
+        # A blind memory seldom has all of the evidence, and a model that only learns "unknown" answers nothing else.
         if missing and self.rng.random() < self.config.known:
             # Of several memories, one gets all of the evidence.
             replaced = max((text for text in self.written if text and text in prompt.memory), key=len, default="")

@@ -116,7 +116,9 @@ UNSTATED = "unknown"
 """The accepted answer to a question that the document does not answer."""
 _OR_UNSTATED = f"{{question}} If the text does not say, answer: {UNSTATED}."
 _NEAR = 4  # the people of a question and its decoys come from a grid of so many first and last names
+# Not a part of a word, a date or a decimal.
 _NUMBER = re.compile(r"(?<![\w.,/-])\d{2,5}(?![\w/-]|[.,]\d)")
+# Only inside a sentence, where a capital letter means a name.
 _NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]{3,}(?![\w'-])")
 
 
@@ -126,6 +128,7 @@ class _People:
     def __init__(self, rng: random.Random):
         self._first = rng.sample(FIRST, len(FIRST))
         self._last = rng.sample(LAST, len(LAST))
+        # Each of their names belongs to several people, so neither a first nor a last name finds an answer.
         self.near = [f"{first} {last}" for first in self._first[:_NEAR] for last in self._last[:_NEAR]]
         rng.shuffle(self.near)
 
@@ -237,7 +240,7 @@ class Chronicle:
         latest: dict[str, str] = {}
         stale: list[str] = []
         for name in named:
-            depths = sorted(rng.random() for _ in range(self.changes + 1))
+            depths = sorted(rng.random() for _ in range(self.changes + 1))  # the first is that of the first value
             for number, depth in enumerate(depths):
                 value = _other_than(latest.get(name), relation.draw, rng)
                 if number and name == named[0]:
@@ -272,7 +275,7 @@ class TwoHops:
         relation = RELATIONS[kind]
         link = rng.choice(LINKS)
         named = people.near[: self.decoys + 1]
-        linked = people.near[-self.decoys - 1 :]
+        linked = people.near[-self.decoys - 1 :]  # ``decoys`` is so limited that nobody is in both groups
         values = [relation.draw(rng) for _ in named]
         statements: list[Statement] = []
         for name, other, value in zip(named, linked, values, strict=True):
@@ -306,9 +309,11 @@ class Masked:
     def plan(self, key: ExampleKey) -> DocumentPlan:
         rng = key.rng()
         text = sentences(self.text)
-        order = rng.sample(range(len(text)), len(text))
-        at, masked = next(((i, found) for i in order if (found := self._mask(text[i], rng))), (0, None))
-        if masked is None:
+        for at in rng.sample(range(len(text)), len(text)):
+            masked = self._mask(text[at], rng)
+            if masked is not None:
+                break
+        else:
             raise ValueError(
                 f"{self.text} has no sentence of {self.least_words} words or more with a number or a name that occurs "
                 f"at most {self.most_uses} times; set text to a longer text, or set most_uses higher"
@@ -318,7 +323,7 @@ class Masked:
         start = rng.randrange(at + 1)
 
         def units() -> Iterator[str]:
-            while True:
+            while True:  # a document takes as many sentences as its length needs
                 yield from text[start:at]
                 yield from text[at + 1 :]
                 yield from text[:start]
@@ -339,6 +344,7 @@ class Masked:
             return None
         found = [*_NUMBER.finditer(sentence), *_NAME.finditer(sentence)]
         uses = _uses(self.text)
+        # A word that the sentence has twice would fill its own gap.
         rare = [
             match for match in found if uses[match.group()] <= self.most_uses and sentence.count(match.group()) == 1
         ]

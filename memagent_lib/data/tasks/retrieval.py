@@ -89,6 +89,7 @@ class Niah:
             return prose(seed)
         if self.haystack == "essays":
             return essays(self.haystack_path, self.repeat_haystack)
+        # Other needles as filler, none of them about a key of the example.
         draw_key = KINDS[self.key_kind][0]
         draw_value = KINDS[self.value_kind][0]
         return drawn(lambda draw: self._needle(distinct(draw_key, 1, draw, keys)[0], draw_value(draw)), seed)

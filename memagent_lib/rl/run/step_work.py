@@ -69,6 +69,7 @@ def turns_by_kind(recipe: Recipe, encoder: Encoder, chunks: float) -> dict[Kind,
     """
     whole = max(1, round(chunks))
     session = reader_named(recipe.reading.reader)("", [Chunk(i, "", i, i, 0) for i in range(whole)])
+    # To every reader, a dash is a memory without a command.
     trace = run_sync(drive(session, encoder, Scripted(lambda prompt: "-")))
     turns = Counter(turn.prompt.kind for turn in trace.turns)
     # A prompt that only a search leads to can follow every chunk.
