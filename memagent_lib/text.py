@@ -144,7 +144,8 @@ def _natural_break(text: str, starts: Sequence[int], last: int, floor: int) -> i
         at = starts[token]
         if at < floor:
             break
-        before, here = text[at - 1], text[at]
+        before = text[at - 1]
+        here = text[at]
         if before == "\n" or (before in _SENTENCE_ENDS and here.isspace()) or before in "。！？":
             return at
         if space is None and (here.isspace() or before.isspace()):

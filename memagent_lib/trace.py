@@ -306,7 +306,8 @@ REPLY_FIELDS = tuple(each.name for each in fields(Reply) if each.name not in _TR
 
 
 def _turn_row(number: int, turn: Turn) -> tuple[Any, ...]:
-    prompt, reply = turn.prompt, turn.reply
+    prompt = turn.prompt
+    reply = turn.reply
     start = end = None
     if prompt.chunk is not None:
         start = prompt.chunk.start

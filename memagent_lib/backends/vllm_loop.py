@@ -59,7 +59,7 @@ class LoopEngine:
                         reply = self._replies.pop(output.request_id, None)
                         if reply is not None and not reply.done():
                             reply.set_result(output)
-        except Exception as failure:
+        except Exception as failure:  # nobody awaits this task: only the requests can report what ended it
             self.fail(failure)
 
     async def _anyone_waits(self) -> bool:

@@ -103,9 +103,11 @@ def box_in(reply: str) -> str | None:
 
     Returns ``None`` if there is no box, or if it is empty.
     """
-    inner = boxed(reply.replace(_FBOX, "\\boxed{"))
-    while inner is not None and (nested := boxed(inner)) is not None:
+    inner = None
+    nested = boxed(reply.replace(_FBOX, "\\boxed{"))
+    while nested is not None:
         inner = nested
+        nested = boxed(inner)
     return inner or None
 
 
@@ -333,7 +335,8 @@ def _guesses(text: str, start: int, end: int, answers: Sequence[str]) -> str:
     """Return why the answer ``text[start:end]`` is one of several guesses, or "" if it is not."""
     for date in tokens(text):  # the year of a date is no guess beside its day
         if date.start <= start and end <= date.end:
-            start, end = date.start, date.end
+            start = date.start
+            end = date.end
     others = [*_parts_before(text[:start]), *_parts_after(text[end:])]
     others = [part.strip() for part in others if any(token.value not in _ARTICLES for token in tokens(part))]
     others = [part for part in others if not any(same_answer(part, answer) for answer in answers)]

@@ -13,6 +13,7 @@ import codecs
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import partial
 from typing import BinaryIO, NamedTuple
 
 from memagent_lib.documents.converters.converted import Unreadable
@@ -139,8 +140,7 @@ def decode(raw: bytes, label: str | None = None) -> str:
 
 def _blocks(file: BinaryIO) -> Iterator[bytes]:
     file.seek(0)
-    while raw := file.read(BLOCK_BYTES):
-        yield raw
+    yield from iter(partial(file.read, BLOCK_BYTES), b"")
 
 
 def _decodes(file: BinaryIO, codec: str) -> bool:

@@ -59,7 +59,8 @@ class _MailReader:
         self._attachment = attachment
 
     def read(self, mail: EmailMessage, where: str, depth: int = 0) -> None:
-        headers = [f"{name}: {value}\n" for name in HEADERS if (value := _header(mail, name))]
+        values = {name: _header(mail, name) for name in HEADERS}
+        headers = [f"{name}: {value}\n" for name, value in values.items() if value]
         self.pieces.append(Piece("".join([*headers, "\n"]), where))
         self._part(mail, where, depth)
 

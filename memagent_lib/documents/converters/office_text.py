@@ -150,7 +150,7 @@ def rtf_text(source: Source, _: ConverterOptions) -> Converted:
         encoding = _RTF_PAGES[page[1]]
     try:
         text = rtf_to_text(markup, encoding=encoding, errors="replace")
-    except Exception as broken:
+    except Exception as broken:  # striprtf has no error of its own
         raise Unreadable(f"no RTF that striprtf can read ({broken}); save it again, or as .docx") from broken
     text = whole_characters(text)
     notes = []

@@ -87,7 +87,7 @@ def _is_xfa(reader: PdfReader) -> bool:
     """Return whether the form is in Adobe's XFA, which other programs do not display."""
     try:
         return "/XFA" in reader.trailer["/Root"].get("/AcroForm", {})
-    except Exception:
+    except Exception:  # pypdf raises almost anything for a broken file, here and below
         return False
 
 

@@ -30,10 +30,12 @@ def shortened(error: str, settings: dict[str, Any]) -> str:
     if used and "low on memory" in error:
         what = f"out of memory: {used[1]} of {used[2]} GB of this machine were in use ({_users(error)})"
         return f"{what}; end programs that are not of the run, or {_advice(settings)}"
-    if gpu := _ON_GPU.search(error):
+    gpu = _ON_GPU.search(error)
+    if gpu:
         what = f"out of memory: {gpu[1]} more were needed on GPU {gpu[2]}, which has {gpu[3]}"
         return f"{what}; {_advice(settings)}, or lower verl.{_GPU_SHARE} (now {settings.get(_GPU_SHARE)})"
-    if cpu := _ON_CPU.search(error):
+    cpu = _ON_CPU.search(error)
+    if cpu:
         return f"out of memory: {int(cpu[1]) / 1e9:.1f} GB more were needed at once; {_advice(settings)}"
     return error
 

@@ -114,7 +114,8 @@ class Supervisor:
                 self.follow(trainer, entry)
             state, error = self.end(trainer)
         except Exception as failure:  # whatever it was, the status must record it and no process may remain
-            state, error = TrainingState.FAILED, f"{type(failure).__name__}: {failure}"
+            state = TrainingState.FAILED
+            error = f"{type(failure).__name__}: {failure}"
         processes.end_descendants()
         if entry:
             error = self.complete(entry, state, error)
@@ -132,7 +133,7 @@ class Supervisor:
         try:
             self._to_mlflow(entry, over=True)
             log_readings(entry, load_rollouts(self.folder.traces), kind="training")
-        except Exception as failure:
+        except Exception as failure:  # the training is done, whatever a store does
             error = error or f"MLflow lacks a part of this run, all of which is in {self.folder.path}: {failure}"
             print(error, flush=True)
         try:

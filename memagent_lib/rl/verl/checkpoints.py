@@ -44,7 +44,7 @@ def whole_checkpoint(folder: RunFolder, step: int) -> Iterator[Path]:
         shutil.rmtree(folder.checkpoints / name, ignore_errors=True)
         (unfinished / name).rename(folder.checkpoints / name)
         _flush(folder.checkpoints)  # a rename is lasting only once the folder is on disk
-    except Exception as failure:
+    except Exception as failure:  # of the disk, of torch or of the check: each becomes one line
         shutil.rmtree(unfinished, ignore_errors=True)
         raise CheckpointError(_explained(folder, step, failure)) from failure
     shutil.rmtree(unfinished)

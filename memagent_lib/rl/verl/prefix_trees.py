@@ -81,7 +81,8 @@ def micro_batches(trees: Sequence[Tree], limit: int, at_least: int = 1) -> list[
     for tree in sorted(trees, key=lambda t: -len(t.ids)):
         if not batches or width + longest > limit:
             batches.append([])
-            width, longest = 0, len(tree.ids)
+            width = 0
+            longest = len(tree.ids)
         batches[-1] += tree.rows
         width += longest
     while len(batches) < at_least:
