@@ -81,7 +81,8 @@ class AgentSettings:
         try:
             return parse(cls, json.loads(path.read_text(encoding="utf-8")), str(path))
         except json.JSONDecodeError as broken:
-            raise ValueError(f"{path} is not JSON: {broken}") from broken
+            fix = "mend it, or remove it to read with default settings"
+            raise ValueError(f"{path} is not JSON ({broken}); {fix}") from broken
 
     @classmethod
     def of(

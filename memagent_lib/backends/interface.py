@@ -53,6 +53,7 @@ class Sampling:
 
         Without ``self.seed``, return ``None``, or a seed all the same for a second attempt.
         """
+        # Python salts the hashes of strings; those of numbers are the same in every process.
         if request.attempt:
             return hash((self.seed or 0, request.ids, request.attempt)) & 0x7FFFFFFF
         if self.seed is None:

@@ -146,7 +146,8 @@ def error_in(body: Any) -> tuple[int, bytes] | None:
 
 def _require_finished(reason: str, message: dict[str, Any]) -> None:
     if reason in FILTERED:
-        raise BackendError(f"the server's content filter took the reply (finish_reason {reason!r})")
+        fix = "read with another model, or have the filter switched off"
+        raise BackendError(f"the server's content filter took the reply (finish_reason {reason!r}); {fix}")
     if reason in BROKEN_OFF:
         raise RetryableError(f"the reply broke off (finish_reason {reason!r})")
     if message.get("refusal") and not message.get("content"):

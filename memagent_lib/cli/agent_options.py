@@ -117,7 +117,10 @@ def agent_of(a: argparse.Namespace, **more: Any) -> Agent:
     server = {"base_url": a.base_url, "api": a.api, "api_key": api_key(a.api_key_file), "extra": _extra(a.extra)}
     server = {name: value for name, value in server.items() if value}
     if server and a.backend != "openai":
-        raise ValueError(f"--base-url, --api, --api-key-file and --extra are for --backend openai, not {a.backend}")
+        raise ValueError(
+            f"--base-url, --api, --api-key-file and --extra are for --backend openai, not {a.backend}; leave them out, "
+            "or add --backend openai"
+        )
     readers = a.reader if isinstance(a.reader, list) else [a.reader]
     return open_agent(
         a.model,

@@ -95,7 +95,8 @@ def _judge(a: argparse.Namespace) -> ModelJudge | None:
         server = {"base_url": a.judge_base_url or a.base_url, "api": a.judge_api or a.api, "api_key": api_key(key_file)}
     elif a.judge_base_url or a.judge_api or a.judge_api_key_file:
         raise ValueError(
-            f"--judge-base-url, --judge-api and --judge-api-key-file need a judge on a server, not {backend}"
+            f"--judge-base-url, --judge-api and --judge-api-key-file need a judge on a server, not {backend}; leave "
+            "them out, or add --judge-backend openai"
         )
     return open_judge(
         a.judge,

@@ -35,7 +35,7 @@ def run(a: argparse.Namespace) -> int:
 
     local = is_folder(a.target)
     if local and a.private:
-        raise ValueError(f"--private is for a repository of the hub, and {a.target} is a folder")
+        raise ValueError(f"--private is for a repository of the hub, and {a.target} is a folder; leave it out")
     upload = Upload.of(Policy.of(a.policy), a.include)
     print("\n".join(upload.lines()), flush=True)
     if a.dry_run:

@@ -66,7 +66,7 @@ def run(a: argparse.Namespace) -> int:
     from memagent_lib.prompts import Template
 
     if not a.out.endswith(".toml"):
-        raise ValueError(f"a template is a .toml file, and --out is {a.out!r}")
+        raise ValueError(f"a template is a .toml file, and --out is {a.out!r}; write --out NAME.toml")
     constants = string_constants(Path(a.file))
     texts, sources = template_texts(constants, a.read, a.answer, a.empty_memory)
     ours = Template.load(OURS)

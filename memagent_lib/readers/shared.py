@@ -38,7 +38,10 @@ def before_answer(reader: Reader) -> Reader:
             session.send((last,) if isinstance(prompt, tuple) else last)
         except StopIteration as done:
             return done.value
-        raise ValueError(f"the reader {reader.name!r} goes on after its answer, so no questions can share its reading")
+        raise ValueError(
+            f"the reader {reader.name!r} goes on after its answer, so no questions can share its reading; choose "
+            "another reader, or read once for each question"
+        )
 
     return Reader(reader.name, read, reader.prompts, reader.file)
 

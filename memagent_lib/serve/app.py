@@ -231,7 +231,8 @@ class ReadingServer:
         async for block in request.stream():
             body += block
             if len(body) > limit:  # before the whole of it is in memory
-                raise ChatError(f"the request is over {self._settings.body_mb:,} MB", status=413)
+                fix = "send less, or start the server with a larger --body-mb"
+                raise ChatError(f"the request is over {self._settings.body_mb:,} MB; {fix}", status=413)
         try:
             chat = form.model_validate(wire.parsed(bytes(body)))
         except ValidationError as wrong:

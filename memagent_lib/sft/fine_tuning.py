@@ -35,7 +35,10 @@ def rows(lessons: Iterable[Lesson], encoder: Encoder) -> list[Row]:
     """Encode lessons. Raises ``ValueError`` for a reply longer than its budget, or a tokenizer without an end token."""
     ends = encoder.tokenizer.end_ids
     if not ends:
-        raise ValueError("the tokenizer states no token that ends a reply, so a model could not learn to stop")
+        raise ValueError(
+            "the tokenizer states no token that ends a reply, so a model could not learn to stop; set eos_token in the "
+            "model's tokenizer_config.json"
+        )
     found = []
     for prompt, reply in lessons:
         ids = [*encoder.tokenizer.encode(reply), ends[0]]

@@ -126,7 +126,9 @@ def gather_sweep(folder: str | Path, table: str = "results.parquet") -> pd.DataF
         for rows in _tables(experiment, [record["run_id"], *reversed(below)], table):  # MLflow lists newest first
             frames.append(rows.assign(point=point["point"], **_columns(point["varied"], rows)))
     if not frames:
-        raise SweepError(f"no finished point of the sweep in {folder} logged {table}")
+        raise SweepError(
+            f"no finished point of the sweep in {folder} logged {table}; name a table that its notebooks log"
+        )
     return pd.concat(frames, ignore_index=True)
 
 
@@ -164,7 +166,7 @@ def _tables(experiment: Experiment, run_ids: Iterable[str], name: str) -> Iterat
 def _sweep_of(folder: Path) -> dict[str, Any]:
     sweep = _read(folder / SWEEP_FILE)
     if "tracking" not in sweep:
-        raise SweepError(f"no sweep has run in {folder}")
+        raise SweepError(f"no sweep has run in {folder}; name a sweep's folder, or run one: memagent sweep FILE.toml")
     return sweep
 
 

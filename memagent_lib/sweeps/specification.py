@@ -58,7 +58,7 @@ class SweepStage:
             if not isinstance(values, list | tuple) or not values:
                 raise SweepError(f"stage {self.name}: grid.{name} must be a list of values, got {values!r}")
         if not self.points:
-            raise SweepError(f"stage {self.name} has an empty list of points")
+            raise SweepError(f"stage {self.name} has an empty list of points; give at least one, or leave points out")
 
     def varied(self) -> Iterator[dict[str, Any]]:
         """Yield, for each point, the parameters that differ within the stage."""
@@ -214,7 +214,10 @@ def plan(spec: SweepSpec) -> list[list[SweepPoint]]:
     declared = {stage.name: notebook_parameters(input_path(stage.notebook)) for stage in spec.stages}
     unused = sorted(set(spec.parameters) - set().union(*declared.values()))
     if unused:
-        raise SweepError(f"no notebook of the sweep {spec.name!r} has the parameter {', '.join(unused)}")
+        raise SweepError(
+            f"no notebook of the sweep {spec.name!r} has the parameter {', '.join(unused)}; leave it out of "
+            "[parameters], or add it to a notebook's parameters cell"
+        )
     engines = set(spec.cluster.parameters)
     if engines and not any(engines <= set(known) for known in declared.values()):
         raise SweepError(
@@ -225,7 +228,7 @@ def plan(spec: SweepSpec) -> list[list[SweepPoint]]:
     for stage in spec.stages:
         points = [_point(spec, stage, varied, declared[stage.name], before) for varied in stage.varied()]
         if len({point.output for point in points}) < len(points):
-            raise SweepError(f"stage {stage.name} has the same point twice")
+            raise SweepError(f"stage {stage.name} has the same point twice; remove one of the two")
         planned.append(points)
         before = _digest([before, *(point.key for point in points)])
     return planned
@@ -271,7 +274,7 @@ def notebook_parameters(notebook: Path) -> dict[str, dict[str, str]]:
     from papermill import inspect_notebook
 
     if not notebook.is_file():
-        raise SweepError(f"no notebook {notebook}")
+        raise SweepError(f"no notebook {notebook}; give its path from the working directory or the project's root")
     try:
         book = nbformat.read(notebook, 4)
     except (ValueError, KeyError, AttributeError) as failure:
