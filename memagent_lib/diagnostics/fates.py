@@ -47,8 +47,8 @@ class EvidenceHistory:
 
     ``span`` is ``None`` if it is unknown. ``read`` is the turn whose chunk contains the span's last character, or
     ``None`` if no chunk does. ``fates`` has one entry per turn. The entries, ``captured`` and ``retained`` are ``None``
-    for a reader without a memory and for a fact without words.
-    ``captured`` is also ``None`` for an unknown span; ``retained`` also for a fact that was not captured.
+    for a reader without a memory and for a fact without words. ``captured`` is also ``None`` for an unknown span;
+    ``retained`` also for a fact that was not captured.
     """
 
     span: tuple[int, int] | None

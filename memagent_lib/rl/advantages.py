@@ -137,6 +137,7 @@ def prompts_without_spread(
 
     With ``steps``, the rewards of single turns, these must also be equal, turn by turn (:func:`step_advantages`).
     """
+    # Compared exactly: equal replies get their rewards by the same arithmetic.
     seen: dict[str, set[float]] = defaultdict(set)
     noted: dict[tuple[str, str], set[float]] = defaultdict(set)
     for (prompt, _), position in last_turns(keys).items():
