@@ -20,8 +20,9 @@ def plan(device: str) -> SimpleNamespace:
     return SimpleNamespace(
         device=device,
         cpu_bytes=lambda: NEEDED,
-        training_bytes=lambda: {"weights": 10e9, "vLLM asleep": 3e9},
-        scoring_bytes=lambda: {"weights": 4e9},
+        gpu=SimpleNamespace(
+            training_bytes=lambda: {"weights": 10e9, "vLLM asleep": 3e9}, scoring_bytes=lambda: {"weights": 4e9}
+        ),
         work=SimpleNamespace(prompt_tokens=20e3, reply_tokens=1500),
         flops={"prefill": 2e12, "update": 4e12},
         lines=lambda: ["model       0.8M parameters"],

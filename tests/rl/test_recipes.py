@@ -163,19 +163,21 @@ def test_the_plans_arithmetic_is_that_worked_out_by_hand(models, tmp_path, a_lar
     log_probabilities = 2 * 7_615_616_512 + 4 * 28 * 3584 * 4 * 8336
     assert plan.flops["update"] == pytest.approx(4 * tokens * update)
     assert plan.flops["reference"] == plan.flops["old log-probabilities"] == pytest.approx(tokens * log_probabilities)
-    assert plan.training_bytes()["attention mask"] == 3 * (2 * 8336) ** 2
+    assert plan.gpu.training_bytes()["attention mask"] == 3 * (2 * 8336) ** 2
     flash = "verl.actor_rollout_ref.model.override_config.attn_implementation=flash_attention_2"
     flash = planned(
         next(p for p in RECIPES if p.stem == "paper_7b"), models, tmp_path, flash.replace("verl.", "verl.+")
     )
     rows = 2 * 7_615_616_512 + 2 * 28 * 3584 * plan.work.longest_row
-    assert flash.flops["update"] == pytest.approx(4 * tokens * rows) and "attention mask" not in flash.training_bytes()
-    assert plan.training_bytes()["weights"] == pytest.approx(4 * 7_615_616_512 / 8)  # in shards of 8
-    assert plan.training_bytes()["optimizer"] == pytest.approx(8 * 7_615_616_512 / 8)  # back for the update,
-    assert plan.resident_bytes() == 0  # away while vLLM samples
+    assert (
+        flash.flops["update"] == pytest.approx(4 * tokens * rows) and "attention mask" not in flash.gpu.training_bytes()
+    )
+    assert plan.gpu.training_bytes()["weights"] == pytest.approx(4 * 7_615_616_512 / 8)  # in shards of 8
+    assert plan.gpu.training_bytes()["optimizer"] == pytest.approx(8 * 7_615_616_512 / 8)  # back for the update,
+    assert plan.gpu.resident_bytes() == 0  # away while vLLM samples
     answer_row = plan.work.prompt_tokens / plan.work.rollouts - 7 * (plan.work.longest_row - 1024) + 1024
     replies = 2 * 8336 * 1024 / answer_row  # of a micro-batch of answers, which have the shortest prompts
-    assert plan.training_bytes()["logits"] == pytest.approx(replies * 152_064 * 14)
+    assert plan.gpu.training_bytes()["logits"] == pytest.approx(replies * 152_064 * 14)
     assert (plan.checkpoint_bytes(), plan.export_bytes()) == (12 * 7_615_616_512, 4 * 7_615_616_512)
 
 
@@ -185,17 +187,17 @@ def test_sleeping_vllm_and_log_probabilities_are_in_the_plan(models, tmp_path, a
     plan = planned(path, models, tmp_path)
     # 2 GiB of CUDA context and graphs, and logits in fp32 of verl's 256 replies at once.
     asleep = (2 << 30) + 256 * 152_064 * 4
-    assert plan.training_bytes()["vLLM asleep"] == plan.rollout_bytes()["graphs and logits"] == asleep
-    scoring = plan.scoring_bytes()
+    assert plan.gpu.training_bytes()["vLLM asleep"] == plan.gpu.rollout_bytes()["graphs and logits"] == asleep
+    scoring = plan.gpu.scoring_bytes()
     tokens = 4 * 8336
     assert scoring["attention mask"] == 3 * tokens**2
     assert scoring["one layer's activations"] == tokens * 2 * (6 * 3584 + 7 * 3584 + 4 * 512 + 4 * 18_944)
-    assert scoring["logits"] == pytest.approx(2 * plan.training_bytes()["logits"] * 10 / 14)
+    assert scoring["logits"] == pytest.approx(2 * plan.gpu.training_bytes()["logits"] * 10 / 14)
     assert scoring["optimizer"] == 0  # on the host, except in the update
-    need = sum(plan.training_bytes().values())
-    assert plan.fits(1.001 * need / 0.95) and not plan.fits(0.999 * need / 0.95)
+    need = sum(plan.gpu.training_bytes().values())
+    assert plan.gpu.fits(1.001 * need / 0.95) and not plan.gpu.fits(0.999 * need / 0.95)
     awake = planned(path, models, tmp_path, "verl.actor_rollout_ref.rollout.free_cache_engine=false")
-    assert not awake.fits(1.001 * need / 0.95)
+    assert not awake.gpu.fits(1.001 * need / 0.95)
 
 
 def test_decoding_takes_its_time_from_the_memorys_bandwidth(models, tmp_path, a_large_disk):
@@ -211,8 +213,8 @@ def test_decoding_takes_its_time_from_the_memorys_bandwidth(models, tmp_path, a_
 def test_the_24_gb_recipe_fits_its_card_in_the_worst_case(models, tmp_path, a_large_disk):
     pytest.importorskip("verl")
     path = next(p for p in RECIPES if p.stem == "qwen3_0.6b_24gb")
-    assert planned(path, models, tmp_path).fits(24e9)
-    assert not planned(path, models, tmp_path, f"verl.{ACTOR}.ppo_max_token_len_per_gpu=16384").fits(24e9)
+    assert planned(path, models, tmp_path).gpu.fits(24e9)
+    assert not planned(path, models, tmp_path, f"verl.{ACTOR}.ppo_max_token_len_per_gpu=16384").gpu.fits(24e9)
 
 
 def test_a_hub_name_out_of_reach_is_refused_in_one_line():
@@ -227,7 +229,9 @@ def test_a_plan_counts_fp32_bases_and_the_width_of_all_heads(models, tmp_path, a
     pytest.importorskip("verl")
     by_name = {path.stem: path for path in RECIPES}
     adapters = planned(by_name["lora_7b"], models, tmp_path)
-    assert adapters.training_bytes()["weights"] == adapters.resident_bytes() == 4 * 7_615_616_512 / 2  # on two GPUs
+    assert (
+        adapters.gpu.training_bytes()["weights"] == adapters.gpu.resident_bytes() == 4 * 7_615_616_512 / 2
+    )  # on two GPUs
     small = planned(by_name["qwen3_0.6b_24gb"], models, tmp_path)
     assert (small.shape.hidden, small.shape.attention) == (1024, 16 * 128)
     per_token = 2 * small.shape.parameters + 4 * 28 * 2048 * 8192
@@ -242,13 +246,13 @@ def test_shared_prefixes_have_no_mask_of_all_pairs_in_the_plan(models, tmp_path,
     actor = trees.verl.actor_rollout_ref.actor
     tokens = actor.ppo_max_token_len_per_gpu
     longest = trees.work.longest_row
-    update = trees.training_bytes()
-    assert packed.training_bytes()["logits"] < update["logits"] == tokens * 152_064 * 14
+    update = trees.gpu.training_bytes()
+    assert packed.gpu.training_bytes()["logits"] < update["logits"] == tokens * 152_064 * 14
     # A line as long as the longest row for each node, in fp32 and bf16, with 1.3 times the pairs by padding.
     assert update["attention mask"] == pytest.approx(6 * 1.3 * tokens * longest)
     # Keys and values of 28 heads x 128, and their gradients, in bf16, for each node in each of a prompt's rollouts.
     assert update["paths gathered"] == 4 * 2 * trees.recipe.rollouts * tokens * 3584
-    scoring = trees.scoring_bytes()
+    scoring = trees.gpu.scoring_bytes()
     assert scoring["paths gathered"] == update["paths gathered"]  # twice the tokens, and no gradients
     # Four passes and a fifth one of attention: 4 x 28 layers x 3,584 FLOP for each of a node's pairs.
     node = 4 * 2 * 7_615_616_512 + 5 * 4 * 28 * 3584 * 1.3 * longest
@@ -292,8 +296,8 @@ def test_what_leaves_a_gpu_too_little_is_offloaded(models, tmp_path, a_large_dis
     plan = planned(path, models, tmp_path, f"model.path={models[model]}", f"verl.trainer.n_gpus_per_node={workers}")
     where = plan.verl.actor_rollout_ref.actor.fsdp_config
     assert (where.param_offload, where.optimizer_offload, where.offload_policy) == (away, away, always)
-    assert (plan.resident_bytes() == 0) == away
-    assert (plan.training_bytes()["optimizer"] == 0) == always
+    assert (plan.gpu.resident_bytes() == 0) == away
+    assert (plan.gpu.training_bytes()["optimizer"] == 0) == always
     plan.check()
 
 

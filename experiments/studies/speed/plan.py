@@ -104,7 +104,7 @@ def _cpu_memory(
 
 def _gpu_memory(plan: TrainingPlan, steps: Sequence[Mapping[str, Any]], *_: Any) -> list[Ratio]:
     """Compare what torch allocated in the training process; vLLM's memory is in another process."""
-    phases = (plan.training_bytes(), plan.scoring_bytes())
+    phases = (plan.gpu.training_bytes(), plan.gpu.scoring_bytes())
     planned = max(sum(size for use, size in phase.items() if use != "vLLM asleep") for phase in phases) / GB
     used = max(row[GPU_GIB] for row in steps) * GIB / GB
     return [Ratio("memory", "a GPU, update or log-probabilities", (used,), at_most=planned, unit=" GB")]

@@ -25,7 +25,6 @@ from memagent_lib.rl.cpu import (
     CHECKPOINTING,
     FIT_SETTINGS,
     MICRO_BATCH,
-    SAVED_WIDTHS,
     CpuFit,
     fit_of,
     machine_bytes,
@@ -33,6 +32,7 @@ from memagent_lib.rl.cpu import (
 )
 from memagent_lib.rl.run.checks import require_training, resolved, window_checked
 from memagent_lib.rl.run.data_check import bad_examples, guessable, require_enough, unusable
+from memagent_lib.rl.run.gpu_memory import FP32, GpuMemory
 from memagent_lib.rl.run.step_work import Work, stage_lines
 from memagent_lib.rl.run_folder import RunFolder
 
@@ -41,12 +41,6 @@ UPDATE_SHARE = 0.35
 PREFILL_SHARE = 0.4
 # Decoding waits for memory: each byte of weights that is read serves about as many FLOP as rows are decoded at once.
 DECODE_FLOP_PER_BYTE = 24
-SAFETY = 0.95
-FP32 = 4
-BF16 = 2
-# vLLM's CUDA context and graphs, which it also has while it sleeps: what its own test of sleep mode allows beside the
-# buffer of logits (vllm, tests/basic_correctness/test_cumem.py).
-ENGINE_BYTES = 2 << 30
 LOG_BYTES = 1 << 30  # logs, traces, Ray's session files
 
 
@@ -166,115 +160,18 @@ class TrainingPlan:
             return self.shape.forward_flops(tokens, min(micro_batch, tokens), dense=True)
         return self.shape.forward_flops(tokens, self.work.longest_row)
 
+    @property
+    def gpu(self) -> GpuMemory:
+        """What each GPU of the run needs."""
+        return GpuMemory(
+            self.shape, self.work, self.verl, self.workers, self.recipe.rollouts, self.attention, self.in_trees
+        )
+
     def hours(self, gpu: Gpu) -> float:
         """Return how many hours one step takes with every worker on ``gpu``."""
         rates = {"prefill": gpu.flops * PREFILL_SHARE, "decode": gpu.bandwidth * DECODE_FLOP_PER_BYTE}
         seconds = sum(value / rates.get(name, gpu.flops * UPDATE_SHARE) for name, value in self.flops.items())
         return seconds / self.workers / 3600
-
-    def training_bytes(self) -> dict[str, float]:
-        """Return how many bytes one GPU needs during the update, by use.
-
-        verl's ``param_offload`` and ``optimizer_offload`` bring weights and moments back for the update, so they count.
-        With ``offload_policy`` they stay on the host and are loaded layer by layer.
-        """
-        actor = self.verl.actor_rollout_ref.actor
-        tokens = min(actor.ppo_max_token_len_per_gpu, self.work.trained_tokens)
-        state = dict.fromkeys(self._state, 0.0) if actor.fsdp_config.offload_policy else self._state
-        saved = {"activations": tokens * self.shape.hidden * self.shape.layers * BF16}
-        # Logits in bf16, then in fp32: a copy, its softmax, and the gradient of the backward pass. In trees, keys and
-        # values along the rows' paths, and their gradients.
-        return state | saved | self._pass_bytes(tokens, logit_bytes=BF16 + 3 * FP32, path_vectors=4)
-
-    def scoring_bytes(self) -> dict[str, float]:
-        """Return how many bytes one GPU needs while it computes the log-probabilities of replies, by use.
-
-        The reference policy, if there is one, is on the host and is loaded layer by layer.
-        """
-        actor = self.verl.actor_rollout_ref.actor
-        tokens = self.verl.actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu
-        weights = 0.0 if actor.fsdp_config.offload_policy else self._state["weights"]
-        moments = 0.0 if self._moments_away else self._state["optimizer"]
-        state = {"weights": weights, "optimizer": moments}
-        tokens = min(tokens, self.work.trained_tokens)
-        return state | self._pass_bytes(tokens, logit_bytes=BF16 + 2 * FP32, path_vectors=2)
-
-    def _pass_bytes(self, tokens: float, logit_bytes: int, path_vectors: int) -> dict[str, float]:
-        """Return the bytes of a pass over a micro-batch, apart from the model's state and saved activations."""
-        whole_rows = not self.verl.actor_rollout_ref.model.use_remove_padding  # a tree may be mostly replies
-        scored = tokens * (1 if whole_rows else self.work.reply_share)
-        mask = {}
-        if self.in_trees:
-            mask = self._tree_bytes(tokens, path_vectors)
-        elif self.attention == "sdpa":  # a mask of all pairs, in bf16 and as the booleans that it is made from
-            mask = {"attention mask": (BF16 + 1) * tokens**2}
-        widths = sum(n * getattr(self.shape, name) for name, n in SAVED_WIDTHS.items())
-        return mask | {
-            "one layer's activations": tokens * widths * BF16,
-            "one layer gathered": 2 * BF16 * self.shape.parameters / self.shape.layers,
-            "logits": scored * self.shape.vocabulary * logit_bytes,
-            "vLLM asleep": self._engine_bytes,
-        }
-
-    def _tree_bytes(self, tokens: float, path_vectors: int) -> dict[str, float]:
-        """Return the bytes that attention over trees of ``tokens`` nodes takes in one layer.
-
-        Each node has a line in a mask as long as its row, in fp32 and in bf16. ``path_vectors`` vectors are gathered
-        for every token of every row: in the worst case replies are short, and a node belongs to all rollouts of its
-        prompt.
-        """
-        from memagent_lib.rl.verl.tree_attention import PADDING
-
-        return {
-            "attention mask": (FP32 + BF16) * PADDING * tokens * self.work.longest_row,
-            "paths gathered": path_vectors * BF16 * self.recipe.rollouts * tokens * self.shape.attention,
-        }
-
-    @property
-    def _moments_away(self) -> bool:
-        """Whether the optimizer's moments are on a GPU only during the update, or never."""
-        where = self.verl.actor_rollout_ref.actor.fsdp_config
-        return where.optimizer_offload or where.offload_policy
-
-    @property
-    def _engine_bytes(self) -> float:
-        """The bytes on each GPU that vLLM has beside weights and cache, and that it also has while it sleeps.
-
-        They are its CUDA context and graphs, and the fp32 logits of as many replies as it samples at once.
-        """
-        return ENGINE_BYTES + 4 * self.verl.actor_rollout_ref.rollout.max_num_seqs * self.shape.vocabulary
-
-    @property
-    def _state(self) -> dict[str, float]:
-        """Each GPU's bytes of weights, gradients and moments."""
-        actor = self.verl.actor_rollout_ref.actor
-        parameters = self.shape.parameters
-        shards = actor.fsdp_config.fsdp_size if actor.fsdp_config.fsdp_size > 0 else self.workers
-        if self.verl.actor_rollout_ref.model.lora_rank > 0:
-            # verl loads the frozen base in fp32, unless the engine's model_dtype is another.
-            size = 2 if actor.fsdp_config.get("model_dtype") in ("bf16", "bfloat16", "fp16", "float16") else 4
-            return {"weights": size * parameters / shards, "gradients": 0, "optimizer": 0}
-        moments = 2 if "8bit" in actor.optim.optimizer else 8  # bytes of both moments per parameter
-        return {name: n * parameters / shards for name, n in (("weights", 4), ("gradients", 4), ("optimizer", moments))}
-
-    def rollout_bytes(self) -> dict[str, float]:
-        """Return the least memory that vLLM needs on one GPU, in bytes by use, with a cache for one row."""
-        parallel = self.verl.actor_rollout_ref.rollout.tensor_model_parallel_size
-        return {
-            "weights": 2 * self.shape.parameters / parallel,
-            "one row's cache": self.work.longest_row * self.shape.kv_bytes / parallel,
-            "graphs and logits": self._engine_bytes,
-        }
-
-    def resident_bytes(self) -> float:
-        """Return how many bytes of weights and moments stay on one GPU while vLLM samples there."""
-        where = self.verl.actor_rollout_ref.actor.fsdp_config
-        resident = 0.0
-        if not (where.param_offload or where.offload_policy):
-            resident += self._state["weights"]
-        if not self._moments_away:
-            resident += self._state["optimizer"]
-        return resident
 
     def checkpoint_bytes(self) -> float:
         """Return the size of a checkpoint in bytes: fp32 weights and Adam's two moments.
@@ -289,18 +186,6 @@ class TrainingPlan:
     def export_bytes(self) -> float:
         """Return the size of the exported policy in bytes, in fp32."""
         return 4 * self.shape.parameters
-
-    def fits(self, memory: float) -> bool:
-        """Return whether a GPU of ``memory`` bytes holds the update, and the sampling beside what stays of training."""
-        rollout = self.verl.actor_rollout_ref.rollout
-        sampling = rollout.gpu_memory_utilization * memory
-        awake = 0.0 if rollout.free_cache_engine else sampling - self._engine_bytes  # vLLM then never sleeps
-        passes = max(sum(self.training_bytes().values()), sum(self.scoring_bytes().values()))
-        return (
-            passes + awake <= SAFETY * memory
-            and sum(self.rollout_bytes().values()) <= sampling
-            and sampling + self.resident_bytes() <= SAFETY * memory
-        )
 
     def check(self) -> None:
         """Raise :class:`PlanError` if a device, the disk or the examples do not suffice.
@@ -332,10 +217,10 @@ class TrainingPlan:
             self._check_memory()
             return
         sizes = [gpu_memory] if gpu_memory else [gpu.memory for gpu in GPUS.values()]
-        if not any(map(self.fits, sizes)):
-            training = max(sum(self.training_bytes().values()), sum(self.scoring_bytes().values())) / 1e9
-            rollout = sum(self.rollout_bytes().values()) / 1e9
-            resident = self.resident_bytes() / 1e9
+        if not any(map(self.gpu.fits, sizes)):
+            training = max(sum(self.gpu.training_bytes().values()), sum(self.gpu.scoring_bytes().values())) / 1e9
+            rollout = sum(self.gpu.rollout_bytes().values()) / 1e9
+            resident = self.gpu.resident_bytes() / 1e9
             which = f"a GPU of {gpu_memory / 1e9:.0f} GB does not hold" if gpu_memory else "no GPU holds"
             needs = f"{training:.0f} GB of training, or {rollout:.0f} GB of sampling beside {resident:.0f}"
             advice = (
@@ -402,20 +287,20 @@ class TrainingPlan:
 
     def _gpu_lines(self) -> Iterator[str]:
         phases = {
-            "update": self.training_bytes(),
-            "log-probs": self.scoring_bytes(),
-            "sampling": self.rollout_bytes(),
+            "update": self.gpu.training_bytes(),
+            "log-probs": self.gpu.scoring_bytes(),
+            "sampling": self.gpu.rollout_bytes(),
         }
         for name, uses in phases.items():
             parts = ", ".join(f"{part} {size / 1e9:.1f}" for part, size in uses.items())
             beside = ""
             if name == "sampling":
-                beside = f"; beside {self.resident_bytes() / 1e9:.1f} that stay"
+                beside = f"; beside {self.gpu.resident_bytes() / 1e9:.1f} that stay"
             yield f"{name:<11} {sum(uses.values()) / 1e9:.1f} GB a GPU: {parts}{beside}"
         yield f"attention   {self.attention}"
         for name, gpu in GPUS.items():
             hours = self.hours(gpu)
-            fits = "fits" if self.fits(gpu.memory) else "does not fit"
+            fits = "fits" if self.gpu.fits(gpu.memory) else "does not fit"
             yield f"{name:<15} {fits}; {_duration(hours)} a step, {_duration(hours * self.recipe.steps)} in all"
         yield (
             f"assumed     {UPDATE_SHARE:.0%} of peak in passes over rows, {PREFILL_SHARE:.0%} in prefill, "
