@@ -56,7 +56,7 @@ class StatusLine:
         parts.append(f"{clock(seconds)} so far")
         note = " ".join(self.note.split())
         if len(note) > _WIDEST_NOTE:
-            note = "… " + note[-_WIDEST_NOTE:]  # the end: a memory's newest words mostly are there
+            note = "… " + note[-_WIDEST_NOTE:]  # the end: a memory's newest words are usually there
         return ", ".join(parts) + (f" · {note}" if note else "")
 
     def last_line(self, seconds: float | None = None) -> str:

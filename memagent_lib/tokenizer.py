@@ -30,7 +30,7 @@ from memagent_lib.tokenizer_files import (
 )
 
 LONG_CHARS = 500
-"""A part of a prompt with so many characters is worth looking up among the texts encoded before."""
+"""A part of a prompt of at least this length is looked up among the texts that were encoded before."""
 BYTE_LEVEL_CHARS = 2000
 """A text of this length is encoded without tracking offsets if they follow from the tokens."""
 REMEMBERED_TEXTS = 256

@@ -139,7 +139,7 @@ class OpenAICompatible:
             reason = getattr(failure, "reason", failure)
             raise BackendUnavailable(
                 f"no server answers at {self.base_url} ({_describe(reason)}); start one there, or give its base_url "
-                "(mostly it ends in /v1)"
+                "(it usually ends in /v1)"
             ) from failure
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, HTTPException) as odd:
             raise BackendUnavailable(

@@ -29,7 +29,7 @@ def open_backend(
 ) -> Backend:
     """Open the backend ``kind``, one of :data:`BACKENDS`, for a model. ``options`` are passed to its class.
 
-    With a number of ``engines``, open so many in processes of their own, as an :class:`EnginePool`. ``cluster`` is the
+    With a number of ``engines``, open that many, each in its own process, as an :class:`EnginePool`. ``cluster`` is the
     address of the Ray cluster for them (default: ``local``, a private one on this machine).
     """
     require_backend(kind)

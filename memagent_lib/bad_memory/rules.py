@@ -238,7 +238,7 @@ class _Folded:
 
 def _comparable(text: str) -> Iterator[str]:
     """Yield a text's content words without their endings; a script without spaces gives its pairs of characters."""
-    # Sentence by sentence, as a caller mostly needs only the first words; no grouped number spans two sentences.
+    # Sentence by sentence, as a caller usually needs only the first words; no grouped number spans two sentences.
     folded = (GROUPED.sub("", sentence.casefold()) for sentence in _sentences(text))
     for match in chain.from_iterable(map(WORD.finditer, folded)):
         word = match.group()

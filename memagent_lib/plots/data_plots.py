@@ -75,7 +75,7 @@ def _cumulative(rows: pd.DataFrame, ax: Axes | None, title: str, label: str) -> 
     ax = axes_or_new(ax, 4.6, 3.4)
     lines = list(rows["line"].unique())
     colours = list(COLOURS[: len(lines)])
-    if len(lines) > len(COLOURS):  # a sequential palette, because files mostly differ in length
+    if len(lines) > len(COLOURS):  # a sequential palette, because files usually differ in length
         colours = sns.color_palette("cividis", len(lines))
     # The line of a uniform distribution.
     ax.plot([0, 1], [0, 1], ":", color=GREY, linewidth=1.2)

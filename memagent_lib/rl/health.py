@@ -1,4 +1,4 @@
-"""The health of a training run: bounds on its metrics, what a crossed bound mostly means, and what to change.
+"""The health of a training run: bounds on its metrics, what a crossed bound usually means, and what to change.
 
 Every bound is on the mean of the last :data:`WINDOW` steps, so that one odd step is no sign. This module depends only
 on a run's metrics, from which it cannot tell for certain why a bound was crossed.
@@ -96,7 +96,7 @@ BOUNDS = (
         most=3.0,
         compared=_first,
         to=f"three times that of its first {WINDOW} steps",
-        means="replies turn to noise, mostly because the updates are too large",
+        means="replies turn to noise, usually because the updates are too large",
         change=f"lower {LR}, or stay closer to the first policy with actor.use_kl_loss",
         source="arXiv 2505.22617; the factor is from runs of a small policy",
     ),
