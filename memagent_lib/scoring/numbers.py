@@ -122,6 +122,7 @@ def _magnitude(text: str, start: int) -> tuple[Fraction | None, int]:
             grouping = "."
         value = Fraction(digits[0].replace(grouping, "").replace(",", "."))
     if text[end : end + 1] and text[end] in _VULGAR:
+        # unicodedata gives ⅓ as a float, whose nearest fraction with a small denominator is meant.
         value = (value or 0) + Fraction(unicodedata.numeric(text[end])).limit_denominator(100)
         end += 1
     below = _BELOW.match(text, end)
@@ -137,6 +138,7 @@ def _scaled(text: str, value: Fraction, end: int) -> tuple[Fraction, int]:
         value *= Fraction(10) ** int(power[1])
         end = power.end()
     exponent = _EXPONENT.match(text, end)
+    # Small bases only, so that no power has more than 300 digits.
     if exponent and value.denominator == 1 and value < 1000:
         value **= int(exponent[1])
         end = exponent.end()

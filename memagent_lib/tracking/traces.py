@@ -109,6 +109,7 @@ def selected_turns(result: Result, limit: int) -> list[int]:
     if len(turns) <= limit:
         return list(range(len(turns)))
     last = len(turns) - 1
+    # The most important first, because the limit may leave the others out.
     wanted = chain(
         (0, 1, last - 1, last),
         (i for i, turn in enumerate(turns) if evidence_in(turn, result.example.evidence)),

@@ -49,6 +49,7 @@ def blocks(packed: Forest) -> list[Block]:
     for end in ends:
         _, path, new = end
         grown = max(longest, len(path))
+        # By the order of the ends, the first of a group has the most new nodes.
         padded = (len(groups[-1]) + 1) * groups[-1][0][2] * grown if groups else 0
         if not groups or padded > PADDING * (pairs + new * len(path)):
             groups.append([])
@@ -70,6 +71,7 @@ def _block(ends: Sequence[tuple[int, list[int], int]], width: int) -> Block:
         nodes = torch.tensor(path) + tree * width
         queries[row, :new] = nodes[-new:]
         keys[row, : len(path)] = nodes
+        # The last ``new`` lines of a causal mask: each new node attends to the path up to itself.
         mask[row, :new, : len(path)] = torch.full((new, len(path)), -torch.inf).triu(len(path) - new + 1)
     sizes = torch.tensor([new for _, _, new in ends])
     real = (torch.arange(shape[1]) < sizes[:, None]).flatten().nonzero().flatten()
@@ -103,6 +105,7 @@ def _attend(
     trees, heads, width, size = query.shape
     repeats = heads // key.shape[1]
     query, key, value = (x.transpose(1, 2).flatten(0, 1) for x in (query, key, value))
+    # With grouped queries, several heads share a key and a value.
     key, value = (x.repeat_interleave(repeats, dim=1) for x in (key, value))
     results = []
     for block in tree_blocks:
