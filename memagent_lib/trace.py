@@ -181,15 +181,20 @@ class Turn:
             return (self.reply,)
         return bad.replies if bad.action == "keep" else (*bad.replies, self.reply)
 
-    def lean(self) -> Turn:
-        """Return the turn without its chunk's text and the token ids and log-probabilities that only training needs."""
-        prompt = self.prompt
-        if prompt.chunk is not None:
-            prompt = replace(prompt, chunk=replace(prompt.chunk, text=""))
+    def without_ids(self) -> Turn:
+        """Return the turn without the token ids and log-probabilities that only training needs."""
         bad = self.bad_memory
         if bad is not None:
             bad = replace(bad, replies=tuple(map(_without_ids, bad.replies)))
-        return Turn(prompt, _without_ids(self.reply), bad)
+        return replace(self, reply=_without_ids(self.reply), bad_memory=bad)
+
+    def lean(self) -> Turn:
+        """Return the turn without token ids, log-probabilities and its chunk's text."""
+        turn = self.without_ids()
+        chunk = self.prompt.chunk
+        if chunk is None:
+            return turn
+        return replace(turn, prompt=replace(self.prompt, chunk=replace(chunk, text="")))
 
 
 def _without_ids(reply: Reply) -> Reply:
@@ -271,6 +276,10 @@ class Trace:
         """The turns with a bad memory by fault and action: ``"2 comment (keep), 1 refusal (retry)"``; "" for none."""
         found = Counter((t.bad_memory.fault, t.bad_memory.action) for t in self.turns if t.bad_memory)
         return ", ".join(f"{n} {fault} ({action})" for (fault, action), n in found.most_common())
+
+    def without_ids(self) -> Trace:
+        """Return the trace with :meth:`Turn.without_ids` applied to every turn, because ids outweigh its texts."""
+        return replace(self, turns=tuple(turn.without_ids() for turn in self.turns))
 
     def lean(self) -> Trace:
         """Return the trace with :meth:`Turn.lean` applied to every turn; it is small even for a gigabyte of text."""

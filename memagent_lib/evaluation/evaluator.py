@@ -30,7 +30,7 @@ from memagent_lib.prompts import BudgetError
 from memagent_lib.readers import after_reading, before_answer
 from memagent_lib.scoring import score
 from memagent_lib.status_line import StatusLine, status_line
-from memagent_lib.trace import Trace, Turn
+from memagent_lib.trace import Turn
 
 CHARS_IN_FLIGHT = 1 << 26
 BYTES_PER_CHAR = 64
@@ -282,7 +282,7 @@ async def _read(agent: Agent, example: Example, document: str, observer: Observe
     code = code_of_results(example.rule, reader.file)
     started = time.monotonic()
     try:
-        trace = _without_ids(await agent.aread(document, example.question, observer=observer))
+        trace = (await agent.aread(document, example.question, observer=observer)).without_ids()
     except (BackendError, BudgetError) as failed:  # anything else is a bug and stops the evaluation
         return Result(example, reader.name, time.monotonic() - started, error=_in_words(failed), code=code)
     verdict = score(example.rule, trace.answer, example.answers)
@@ -317,9 +317,3 @@ def _finished(journal: Journal, agent: Agent, example: Example) -> Result | None
     if judged != found or judged.code != found.code:
         journal.finish(key, judged.to_record(stored=True))
     return judged
-
-
-def _without_ids(trace: Trace) -> Trace:
-    """Return the trace without token ids, which only training needs, and which outweigh the rest of a long trace."""
-    turns = tuple(replace(t, reply=replace(t.reply, prompt_ids=(), token_ids=())) for t in trace.turns)
-    return replace(trace, turns=turns)
