@@ -51,7 +51,7 @@ class Sampling:
     def seed_for(self, request: Request) -> int | None:
         """Return a seed computed from ``self.seed`` and the prompt, so that other requests do not affect the reply.
 
-        Without ``self.seed``, return ``None``, or a seed all the same for a second attempt.
+        Without ``self.seed``, only a second attempt has a seed; the result is ``None`` for any other request.
         """
         # Python salts the hashes of strings; those of numbers are the same in every process.
         if request.attempt:

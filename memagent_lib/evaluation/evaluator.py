@@ -127,7 +127,7 @@ class _Room:
     async def fetch(self, waiting: Iterator[_Group]) -> _Group | None:
         """Return the next group once there is room for its document; ``None`` after the last one.
 
-        Of the callers that wait for room, only one has a document in memory.
+        Only one of the callers that wait for room has a document in memory.
         """
         # Else every waiting caller would have a document in memory before there is room.
         async with self._one_at_a_time:

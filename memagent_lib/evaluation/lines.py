@@ -133,7 +133,7 @@ def line_name(variant: str, reader: str) -> str:
 
 
 def in_words(name: str, value: Any) -> str:
-    """Return a setting in words: ``memory 16``, ``template short``. Of a path, only the last part is named."""
+    """Return a setting in words: ``memory 16``, ``template short``. A path is reduced to its last part."""
     text = str(value)
     # A parameter may be a path of a model or a folder; its beginning is the same for all points.
     if "/" in text and " " not in text:
