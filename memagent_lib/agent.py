@@ -169,7 +169,8 @@ def open_agent(
     template = Template.of(template or trained.template)
     _require_known_kinds(template, reader)
     if not isinstance(tokenizer, Tokenizer):
-        tokenizer = _tokenizer(str(tokenizer or path), named=bool(tokenizer))
+        with status_line(f"loading the tokenizer of {Path(tokenizer or model).name}"):
+            tokenizer = _tokenizer(str(tokenizer or path), named=bool(tokenizer))
     arguments = trained.chat_template | dict(chat_template or {})
     encoder = Encoder(tokenizer.with_chat_arguments(arguments), template, budget)
     if isinstance(backend, str):

@@ -162,7 +162,9 @@ def _history(reading: FileReading) -> dict[str, Any]:
     steps = reading.provenance.steps
     before = ["", *(step.memory for step in steps)]
     changed = [_has_changed(step, memory) for step, memory in zip(steps, before, strict=False)]
-    summary = f"{sum(changed):,} turns changed the memory, {len(steps) - sum(changed):,} left it as it was"
+    count = sum(changed)
+    turns_changed = f"{count:,} turns" if count != 1 else "1 turn"
+    summary = f"{turns_changed} changed the memory, {len(steps) - count:,} left it as it was"
     # A turn that was cut, or that did something other than write, is listed too, even if it left the memory unchanged.
     is_special = [bool(step.cut or step.signal or step.bad_memory) for step in steps]
     listed = [step for step, *reasons in zip(steps, changed, is_special, strict=True) if any(reasons)]

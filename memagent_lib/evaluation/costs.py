@@ -27,8 +27,9 @@ Seconds are those of one reading among all that ran at the same time.
 def costs(results: pd.DataFrame, by: Sequence[str] = ("line", "chunks")) -> pd.DataFrame:
     """Return one row per group with its number of readings ``n`` and :data:`COSTS`.
 
-    Failed readings are left out, because they were stopped early. ``gflops`` is a column only if some row has its
-    FLOPs, which are unknown without the model's shape.
+    Groups have the order of the rows, but within each line the lengths ascend. Failed readings are left out, because
+    they were stopped early. ``gflops`` is a column only if some row has its FLOPs, which are unknown without the
+    model's shape.
     """
     rows = keyed(results) if {"line", "variant", "varied"} & set(by) else results
     rows = with_costs(rows[rows["turns"].notna()])
@@ -40,7 +41,11 @@ def costs(results: pd.DataFrame, by: Sequence[str] = ("line", "chunks")) -> pd.D
     table["seconds_95"] = grouped["seconds"].quantile(0.95)
     if rows["gflops"].notna().any():
         table["gflops"] = grouped["gflops"].mean()
-    return table.reset_index()
+    table = table.reset_index()
+    if list(by) == ["line", "chunks"]:  # rows have the longest documents first, as they are read
+        numbers = {line: number for number, line in enumerate(table["line"].unique())}
+        table = table.sort_values(["line", "chunks"], key=lambda c: c.replace(numbers), ignore_index=True)
+    return table
 
 
 def with_costs(results: pd.DataFrame) -> pd.DataFrame:

@@ -163,10 +163,10 @@ class EvaluationReport:
         return [_section(str(task), rows, first) for task, rows in of_tasks]
 
     def _runs(self) -> list[dict[str, Any]]:
-        """Return each policy's runs, with their settings and machine if the store has them."""
+        """Return each policy's runs and their readers, with settings and machine if the store has them."""
         runs = []
-        for policy, run_id in self.rows[["policy", "run_id"]].drop_duplicates().itertuples(index=False):
-            run = {"policy": policy, "id": run_id}
+        for (policy, run_id), rows in self.rows.groupby(["policy", "run_id"], sort=False):
+            run = {"policy": policy, "id": run_id, "readers": ", ".join(rows["reader"].unique())}
             if run_id in self.runs.index:
                 row = self.runs.loc[run_id].dropna()
                 params = {key.removeprefix("params."): value for key, value in row.items() if key.startswith("params.")}

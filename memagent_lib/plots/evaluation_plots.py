@@ -319,19 +319,21 @@ def score_against_cost(results: pd.DataFrame, cost: str = "tokens", ax: Axes | N
     """Draw each line's accuracy against what a question cost it, on the documents that every line has scored.
 
     ``cost`` is one of :data:`memagent_lib.evaluation.COSTS`. The grey steps are the Pareto line: no line above or to
-    the left of it. Readers without a memory are hollow. Raises ``ValueError`` as
-    :func:`memagent_lib.evaluation.score_and_cost` does.
+    the left of it. Readers without a memory are hollow, and lines at one point are rings around one another. Raises
+    ``ValueError`` as :func:`memagent_lib.evaluation.score_and_cost` does.
     """
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
-    points = score_and_cost(results, cost)
+    points = score_and_cost(results, cost).reset_index(drop=True)
     ax = axes_or_new(ax, 6.8, 4.4)
     owners = owners_of(keyed(results))
     colours = colours_of(owners.values())
     handles = []
-    for point in points.to_dict("records"):
+    above = points.iloc[::-1].groupby([cost, "accuracy"]).cumcount()  # later points of the same values
+    for number, point in points.iterrows():
         colour = colours[owners[point["line"]]]
-        look = {"color": colour, "marker": _MARKERS.get(point["reader"], "o"), "markersize": 8, "linestyle": "none"}
+        size = 8 + 4 * above[number]  # the last one would hide the others
+        look = {"color": colour, "marker": _MARKERS.get(point["reader"], "o"), "markersize": size, "linestyle": "none"}
         if point["reader"] in BASELINE_WORDS:
             look["markerfacecolor"] = "none"
         ax.vlines(point[cost], point["low"], point["high"], color=colour, alpha=0.35, linewidth=2)

@@ -273,8 +273,12 @@ def evaluations(experiment: Experiment) -> pd.DataFrame:
     return runs[first + [column for column in runs.columns if column not in first]]
 
 
-def choose(experiment: Experiment, left: str = "", right: str = "", reader: str = "overwrite") -> pd.DataFrame:
+def choose(
+    experiment: Experiment, left: str = "", right: str = "", reader: str = "overwrite", other_reader: str = ""
+) -> pd.DataFrame:
     """Choose the two newest evaluations with a document in common, and return their result rows of ``reader``.
+
+    With ``other_reader``, the right evaluation's rows are those of that reader, as in a sweep over readers.
 
     Only scored documents with a length in chunks count, and only if both were judged by the same rule and read with the
     same version of the code: scores of other pairs are of different kinds. ``left`` and ``right`` restrict the choice
@@ -287,20 +291,22 @@ def choose(experiment: Experiment, left: str = "", right: str = "", reader: str 
     rights = _named(runs, right) if right else recent
 
     @cache  # a run is compared with many others
-    def rows(run_id: str) -> pd.DataFrame:
+    def rows(run_id: str, name: str) -> pd.DataFrame:
         frame = experiment.join(run_id).read_table(ROWS)
-        return frame[frame["reader"] == reader]
+        return frame[frame["reader"] == name]
 
     @cache
-    def documents(run_id: str, same: tuple[str, ...]) -> frozenset[tuple]:
-        frame = rows(run_id)
+    def documents(run_id: str, name: str, same: tuple[str, ...]) -> frozenset[tuple]:
+        frame = rows(run_id, name)
         scored = frame[frame["score"].notna() & frame["chunks"].notna()]
         return frozenset(scored[list(same)].itertuples(index=False, name=None))
 
     def both_read(newer: str, older: str, same: tuple[str, ...]) -> bool:
-        return newer != older and bool(documents(newer, same) & documents(older, same))
+        return newer != older and bool(documents(newer, other_reader, same) & documents(older, reader, same))
 
-    _require_reader(runs, reader)
+    other_reader = other_reader or reader
+    for name in dict.fromkeys((reader, other_reader)):
+        _require_reader(runs, name)
     if len({run["run_id"] for run in (*lefts, *rights)}) == 1:
         only = lefts[0]
         raise TrackingError(
@@ -308,18 +314,22 @@ def choose(experiment: Experiment, left: str = "", right: str = "", reader: str 
             "on the same data with 03_evaluate, or compare two readers of this run with other_reader"
         )
     named = f"{left or 'any run'!r} and {right or 'any other'!r}"
+    read_with = f"the reader {reader!r}"
+    if other_reader != reader:
+        read_with = f"the readers {reader!r} and {other_reader!r}"
     for newer, older in product(rights, lefts):
         if both_read(newer["run_id"], older["run_id"], (*SAME, *_KIND)):
-            return _two_lines({run["run_id"]: rows(run["run_id"]) for run in (older, newer)})
+            pair = {older["run_id"]: reader, newer["run_id"]: other_reader}
+            return _two_lines({run_id: rows(run_id, name) for run_id, name in pair.items()})
     for newer, older in product(rights, lefts):
         if both_read(newer["run_id"], older["run_id"], tuple(SAME)):
-            kinds = [_kind_in_words(rows(run["run_id"])) for run in (older, newer)]
+            kinds = [_kind_in_words(rows(older["run_id"], reader)), _kind_in_words(rows(newer["run_id"], other_reader))]
             raise TrackingError(
-                f"{named} have read the same documents with the reader {reader!r}, but their scores are of different "
+                f"{named} have read the same documents with {read_with}, but their scores are of different "
                 f"kinds and are not paired: {kinds[0]}, and {kinds[1]}; evaluate the older one again"
             )
     fix = "evaluate two policies on the same data with 03_evaluate"
-    raise TrackingError(f"{named} have read no document in common with the reader {reader!r}; {fix}")
+    raise TrackingError(f"{named} have read no document in common with {read_with}; {fix}")
 
 
 def choose_readers(experiment: Experiment, run: str, reader: str, other: str) -> pd.DataFrame:
@@ -342,7 +352,7 @@ def choose_readers(experiment: Experiment, run: str, reader: str, other: str) ->
             return keyed(pd.concat(of_readers))
     raise TrackingError(
         f"in no evaluation{f' {run!r}' if run else ''} have both {reader!r} and {other!r} read the same document; "
-        "give both to 03_evaluate, as readers"
+        "give both to 03_evaluate, as readers, or name the evaluation of each, as left and right"
     )
 
 

@@ -132,6 +132,17 @@ def test_two_readers_of_one_run_are_compared(workspace: Path, kept, lost) -> Non
         choose_readers(ledger, "", "overwrite", "blind")
 
 
+def test_readers_of_two_runs_are_compared(workspace: Path, kept, lost) -> None:
+    ledger = Experiment.open(workspace)
+    first = evaluated(ledger, "p", lost)
+    second = evaluated(ledger, "p", replace(lost, reader="gated", trace=kept.trace, score=kept.score))
+    rows = choose(ledger, "p", "p", "overwrite", "gated")
+    assert rows[["run_id", "reader"]].values.tolist() == [[first, "overwrite"], [second, "gated"]]
+    assert paired(rows, *rows["line"].unique())[["chunks", "difference", "n"]].values.tolist() == [[4, 1.0, 1]]
+    with pytest.raises(TrackingError, match="no document in common with the readers 'gated' and 'overwrite'"):
+        choose(ledger, first, second, "gated", "overwrite")
+
+
 def test_an_unknown_reader_is_named_with_those_that_read(workspace: Path, lost) -> None:
     ledger = Experiment.open(workspace)
     with pytest.raises(TrackingError, match="the store has no evaluation; 03_evaluate"):

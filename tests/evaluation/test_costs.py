@@ -30,6 +30,13 @@ def test_costs_are_of_readings_that_ended(rows) -> None:
     assert "gflops" not in costs(rows.drop(columns="flops"))
 
 
+def test_the_lengths_of_a_line_ascend(rows) -> None:
+    longest_first = pd.concat([rows.assign(chunks=16, document="longer " + rows["document"]), rows])
+    assert costs(longest_first)[["line", "chunks"]].values.tolist() == [
+        ["small", 4], ["small", 16], ["large", 4], ["large", 16]
+    ]  # fmt: skip
+
+
 def test_a_terminal_gets_costs_in_words(rows) -> None:
     (row,) = cost_overview(rows[rows["policy"] == "small"]).to_dict("records")
     assert row == {"task": "needle", "reader": "overwrite", "file": "a", "n": 3, "tokens": "100", "turns": "5",

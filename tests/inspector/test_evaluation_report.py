@@ -138,7 +138,8 @@ def test_results_of_runs_outside_the_store_are_listed(evaluated, workspace, tmp_
     page = report.page().body
     (warning,) = report.warnings
     assert warning.startswith("1 of 2 runs are not in sqlite:") and warning.split(";")[0] in page
-    assert "forgets: run of another machine, not in the store" in page and f"keeps: run {known}, 2" in page
+    assert "forgets, read with overwrite: run of another machine, not in the store" in page
+    assert f"keeps, read with overwrite: run {known}, 2" in page
     assert '<b title="0.0 % [0.0, 49.0] (n=4)">0 of 4</b>' in page and page.count("data-key=") == 3  # of the known run
     page = EvaluationReport.of(workspace / "out", tmp_path / "empty").page().body
     assert (

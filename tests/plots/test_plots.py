@@ -212,6 +212,13 @@ def test_cost_is_all_tokens_beside_a_line_linear_in_length(results: pd.DataFrame
     assert ax.get_yscale() == "log"
 
 
+def test_lines_of_one_score_and_cost_are_rings(results: pd.DataFrame) -> None:
+    before = results[results["policy"] == "before"]
+    ax = plots.score_against_cost(pd.concat([before, before.assign(policy="the same")]))
+    sizes = {line.get_label(): line.get_markersize() for line in ax.lines}
+    assert (sizes["before"], sizes["the same"]) == (12, 8)
+
+
 def test_score_against_cost_has_its_pareto_line_in_grey(results: pd.DataFrame) -> None:
     ax = plots.score_against_cost(results)
     drawn = {line.get_label(): (line.get_xdata()[0], line.get_ydata()[0]) for line in ax.lines}
