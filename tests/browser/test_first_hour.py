@@ -7,6 +7,7 @@ last `make demo` left.
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ import nbformat
 import pandas as pd
 import pytest
 from notebook_results import LEAVES, everything_shown
+from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
 from memagent_lib.sweeps import gather_sweep
@@ -64,7 +66,9 @@ class Camera:
         self.page.wait_for_timeout(1500)  # scrolling, and MLflow's own animations
         assert self.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is wider than {size}"
         if self.folder:
-            self.page.screenshot(path=self.folder / f"{name}.png")
+            picture = Image.open(io.BytesIO(self.page.screenshot())).convert("RGB")
+            small = picture.quantize(64, dither=Image.Dither.NONE)  # a third of the size, and the same to look at
+            small.save(self.folder / f"{name}.png", optimize=True)
 
 
 @pytest.fixture
@@ -112,14 +116,14 @@ def test_the_first_hour(page: Page, lab, camera: Camera) -> None:
     away.set_content(f"<!doctype html><body style='font-family: sans-serif'>{still}</body>")
     expect(away.locator(".ma-question")).to_have_text(question)
     expect(away.locator("svg.ma-timeline").first).to_be_visible()
-    Camera(away, camera.folder).take("saved_copy")
+    Camera(away, camera.folder).take("saved_copy", size=(1440, 792))
     away.close()
 
     page.goto(lab.mlflow)
     expect(page.get_by_role("link", name="quickstart").first).to_be_visible(timeout=jupyter.PATIENCE_MS)
     page.goto(lab.mlflow.replace("/runs", "/traces"))
     expect(page.get_by_text(question).first).to_be_visible(timeout=jupyter.PATIENCE_MS)
-    camera.take("mlflow_traces")
+    camera.take("mlflow_traces", size=(1440, 700))
 
 
 @pytest.mark.long
