@@ -8,7 +8,6 @@ from the prompt; Leviathan et al. 2023, arXiv 2211.17192).
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,8 +46,7 @@ class Transformers:
         from transformers import AutoModelForCausalLM, GenerationConfig
         from transformers.utils.logging import disable_progress_bar
 
-        if not sys.stderr.isatty():
-            disable_progress_bar()
+        disable_progress_bar()  # whoever opens a model has a status line already
         self._torch = torch
         self.device = _best_device(torch)
         self.model = AutoModelForCausalLM.from_pretrained(model, dtype="auto").to(self.device).eval()

@@ -194,7 +194,7 @@ function timelineSvg(entry, story, colours) {
   const legend = named.map((letter, i) => svg("g", { transform: `translate(${i * 170} 138)` }, svg("circle", { cx: 5, cy: 0, r: 5, fill: colours[letter] }), text(15, 4, NAMES[FATES[letter]])));
   if (story.evidence.length) legend.push(text(named.length * 170, 142, "▲ the chunk with the evidence"));
   const head = `${entry.name}: ${entry.right ? "right" : "wrong"}, ${entry.found || entry.answer || "no answer"}`;
-  return svg("svg", { viewBox: "-10 0 920 152", width: 920, height: 152, "font-family": "sans-serif", fill: "#222" },
+  return svg("svg", { role: "img", "aria-label": `${entry.question} ${head}`, viewBox: "-10 0 920 152", width: 920, height: 152, "font-family": "sans-serif", fill: "#222" },
     svg("rect", { x: -10, width: 920, height: 152, fill: "#fff" }), text(0, 16, short(entry.question, 120), { "font-size": 14, "font-weight": 600 }), text(0, 33, short(head, 140)),
     ...columns, ...cuts, ...marks, text(0, floor + 22, "turn 1"), text(width, floor + 22, n.toLocaleString(), { "text-anchor": "end" }), ...legend);
 }

@@ -32,6 +32,7 @@ from memagent_lib.plots.figure_style import (
     length_axis,
     length_axis_label,
     length_label,
+    logarithmic,
     new_axes,
     other_seeds,
     owners_of,
@@ -281,6 +282,7 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """
     ax = axes_or_new(ax, 6.8, 4.4)
     ax.set_yscale("log")  # with a logarithmic length, a linear cost is a straight line
+    logarithmic(ax.yaxis)
     rows = keyed(results)
     # Failed readings have no turns, and their cost is unknown.
     rows = rows[rows["turns"].notna()]
@@ -322,7 +324,7 @@ def score_against_cost(results: pd.DataFrame, cost: str = "tokens", ax: Axes | N
     the left of it. Readers without a memory are hollow, and lines at one point are rings around one another. Raises
     ``ValueError`` as :func:`memagent_lib.evaluation.score_and_cost` does.
     """
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+    from matplotlib.ticker import MaxNLocator
 
     points = score_and_cost(results, cost).reset_index(drop=True)
     ax = axes_or_new(ax, 6.8, 4.4)
@@ -343,12 +345,11 @@ def score_against_cost(results: pd.DataFrame, cost: str = "tokens", ax: Axes | N
     # A logarithmic axis labels costs that are close together with a dozen long numbers, one over the other.
     if points[cost].max() >= 3 * points[cost].min() > 0:
         ax.set_xscale("log")
-        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        ax.xaxis.set_minor_formatter(NullFormatter())
+        logarithmic(ax.xaxis)
     else:
         ax.xaxis.set_major_locator(MaxNLocator(6))
+        ax.xaxis.set_major_formatter("{x:,g}")
     ax.set_xlabel(COSTS[cost])
-    ax.xaxis.set_major_formatter("{x:,g}")
     share_axis(ax, "accuracy")
     label_ends(ax, (), handles)
     n = int(points["n"].iloc[0])

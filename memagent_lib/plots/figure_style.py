@@ -11,10 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from xml.sax.saxutils import quoteattr
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 # Okabe and Ito's colour-blind safe palette, without its yellow, which vanishes on white; blue and green are a little
@@ -39,7 +41,10 @@ LONGEST_LABEL = 20
 _LABEL_GAP = 0.062
 """The least distance between two labels, as a share of the axes' height."""
 _SEED = re.compile(r", seed \d+(?=,|$)")
-_TEXT_FILL = re.compile(r"(?P<before><text [^>]*)fill: (?P<colour>#[0-9a-f]{6})")
+# matplotlib writes a label with an exponent as a group of spans.
+_TEXT_FILL = re.compile(r"(?P<before><(?:text|tspan|g) [^>]*)fill: (?P<colour>#[0-9a-f]{6})")
+_ON_CELLS = ("#262626", "#ffffff")
+"""The colours of seaborn's labels inside the cells of a heat map, chosen for the cell and not for the page."""
 _SETTINGS: dict[str, Any] = {
     "axes.edgecolor": INK,
     "axes.facecolor": "none",
@@ -127,7 +132,7 @@ def save_figure(ax: Axes, path: str | Path) -> list[Path]:
 
 
 def svg_markup(figure: Figure, **options: Any) -> str:
-    """Return the figure as an ``<svg>`` element.
+    """Return the figure as an ``<svg>`` element, with the titles of its axes as the text for screen readers.
 
     The figure's own style sheet is removed, because it would apply to the whole page.
     """
@@ -135,14 +140,17 @@ def svg_markup(figure: Figure, **options: Any) -> str:
     figure.savefig(file, format="svg", **options)
     svg = file.getvalue()
     # From <svg on: the XML prologue before it has no meaning inside an HTML page.
-    return re.sub(r"<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r"<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    titles = [ax.get_title(loc="left").strip() for ax in figure.axes]
+    words = quoteattr("; ".join(filter(None, titles)) or "figure")
+    return svg.replace("<svg", f'<svg role="img" aria-label={words}', 1)
 
 
 def svg_in_page_colours(figure: Figure) -> str:
     """Return the figure as an ``<svg>`` element whose text has the colour of the text around it, and is legible there.
 
     Grey text takes that colour itself. Coloured text, such as the name beside a line, takes so much of it that its
-    contrast is at least 4.5 to 1 on white and on black.
+    contrast is at least 4.5 to 1 on white and on black. Labels inside the cells of a heat map stay as they are.
     """
     from matplotlib import rc_context
 
@@ -153,6 +161,8 @@ def svg_in_page_colours(figure: Figure) -> str:
 
 def _in_ink(text: re.Match[str]) -> str:
     colour = text["colour"]
+    if colour in _ON_CELLS:
+        return text[0]
     ink = "currentColor"
     if colour not in (INK, GREY):
         ink = f"color-mix(in srgb, currentColor 50%, {colour})"
@@ -252,6 +262,15 @@ def share_axis(ax: Axes, label: str) -> None:
     # A little beyond 0 and 1, so that markers there are whole.
     ax.set(ylim=(-0.03, 1.03), ylabel=label, yticks=[0, 0.25, 0.5, 0.75, 1])
     percent_axis(ax.yaxis)
+
+
+def logarithmic(axis: Axis) -> None:
+    """Give a logarithmic axis plain numbers, at 1, 2 and 5 times each power of ten."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter("{x:,g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
 def count_axis(ax: Axes, label: str) -> None:

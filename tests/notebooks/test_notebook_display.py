@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 
+import pandas as pd
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.pylabtools import select_figure_formats
@@ -12,7 +13,7 @@ from IPython.utils.capture import capture_output
 from matplotlib.figure import Figure
 
 from memagent_lib import notebook
-from memagent_lib.plots import COLOURS, svg_in_page_colours
+from memagent_lib.plots import COLOURS, accuracy_by_depth, svg_in_page_colours
 
 FIGURE = """
 from matplotlib.figure import Figure
@@ -51,6 +52,22 @@ def test_a_figures_text_takes_the_colour_of_the_page() -> None:
     svg = svg_in_page_colours(names["figure"])
     inks = {text: ink for ink, text in re.findall(r'<text [^>]*fill: ([^;"]+)[^>]*>\s*([a-z]+)\s*</text>', svg)}
     assert inks == {"length": "currentColor", "trained": "color-mix(in srgb, currentColor 50%, #00a376)"}
+
+
+def test_labels_on_a_heat_map_are_those_of_its_cells() -> None:
+    rows = pd.DataFrame({"policy": "p", "reader": "overwrite", "chunks": [4, 16], "depth": 0.1, "score": [0.0, 1.0]})
+    svg = svg_in_page_colours(accuracy_by_depth(rows, bins=1).figure)
+    inks = {ink for ink, _ in re.findall(r'<text [^>]*fill: ([^;"]+)[^>]*>\s*([0-9]+ %|n=1)\s*</text>', svg)}
+    assert inks == {"#ffffff", "#262626"}
+    assert 'role="img" aria-label="Does the position of the evidence matter?"' in svg
+
+
+def test_exponents_take_the_colour_of_the_page() -> None:
+    names: dict[str, object] = {}
+    exec(FIGURE, names)
+    names["ax"].set_yscale("log")
+    names["ax"].tick_params(labelcolor="#7a7a7a", which="both")
+    assert "fill: #7a7a7a" not in svg_in_page_colours(names["figure"])
 
 
 @pytest.mark.parametrize("colour", [*COLOURS, "#00a376", "#d55e00"])
