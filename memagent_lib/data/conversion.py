@@ -147,7 +147,7 @@ def convert(
             options["rule"] = rule  # such formats refuse questions that their own judge cannot score
         selected, examples = _as_they_are(form, paths, selection, options, unanswerable)
     elif known.pool is None:
-        raise ValueError(f"the documents of {known.files} are as long as they are; leave out the length")
+        raise ValueError(f"the documents of {known.files} have a length of their own; leave it out")
     else:
         pools = [read_pool(path, form) for path in paths]
         selected, examples = _among_others(form, pools, selection, length, tokenizer, unanswerable)

@@ -3,8 +3,8 @@
 The ``document`` column is dictionary encoded: a row group stores each distinct text once and its rows refer to it, so
 a thousand questions about one book take the space of one book. Any parquet reader, verl's included, sees a plain string
 column. A row group ends only at a new document, unless its rows would expand to more than a billion characters. A
-text is stored again after such a cut, or if it recurs in a later row group.
-Storing each text exactly once per file would need a column of references, which verl does not resolve.
+text is stored again after such a cut, or if it recurs in a later row group. Storing each text exactly once per file
+would need a column of references, which verl does not resolve.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def test_files_with_documents_of_their_own_are_chosen_from_alike(tmp_path):
     train = selected_ids("plain", path, n=25, seed=1)
     test = selected_ids("plain", path, first=25, seed=1)
     assert sorted([*train, *test]) == sorted(everything)
-    with pytest.raises(ValueError, match="as long as they are; leave out the length"):
+    with pytest.raises(ValueError, match="have a length of their own; leave it out"):
         selected_ids("plain", path, length=Length(documents=3))
 
 
