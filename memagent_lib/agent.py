@@ -74,7 +74,7 @@ class AgentSettings:
         try:
             path = _settings_file(model)
         except OSError as failure:
-            _LOG.warning("reading with default settings: the %s of %s is not known (%s)", SETTINGS_FILE, model, failure)
+            _LOG.warning("no %s of %s from the hub (%s); reading with default settings", SETTINGS_FILE, model, failure)
             return cls()
         if path is None:
             return cls()

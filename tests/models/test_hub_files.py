@@ -71,9 +71,9 @@ def test_settings_that_cannot_be_had_are_one_warning(hub, monkeypatch, caplog):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert AgentSettings.load("me/trained") == AgentSettings()
     (record,) = caplog.records
-    assert record.getMessage().startswith(
-        "reading with default settings: the memagent.json of me/trained is not known (Cannot reach http://127.0.0.1"
-    )
+    message = record.getMessage()
+    assert message.startswith("no memagent.json of me/trained from the hub (Cannot reach http://127.0.0.1")
+    assert message.endswith("); reading with default settings")
     with pytest.raises(OSError, match="Cannot reach"):
         hub_file("me/trained", "memagent.json")
 
