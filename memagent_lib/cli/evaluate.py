@@ -246,13 +246,15 @@ def _page(tracked: Run, results: Sequence[Result], policy: str, folder: Path) ->
     """
     from memagent_lib import inspector
     from memagent_lib.evaluation import gather_rows
-    from memagent_lib.tracking import load_readings
+    from memagent_lib.tracking import by_variant, load_readings
 
     read = {policy: [result for result in results if result.trace is not None]}
     try:
         rows = gather_rows(folder)
-        for name, found in load_readings(tracked.experiment, rows[rows["run_id"] != tracked.id]).items():
-            read[name] = [*found, *read.get(name, [])]
+        own = rows["run_id"] == tracked.id
+        earlier = load_readings(tracked.experiment, rows[~own])
+        new = by_variant(results, rows[own])
+        read = {name: [*earlier.get(name, []), *new.get(name, [])] for name in {**earlier, **new}}
     except (ValueError, OSError) as failure:
         print(f"warning: the page shows the readings of this call alone: {failure}", file=sys.stderr)
     if not any(read.values()):

@@ -5,6 +5,7 @@ This package does not depend on notebooks or widgets.
 
 from memagent_lib.tracking.all_evaluations import different_kinds, evaluation_rows, leaderboard
 from memagent_lib.tracking.evaluations import (
+    by_variant,
     choose,
     choose_readers,
     differing,
@@ -33,6 +34,7 @@ __all__ = [
     "Run",
     "RunStatus",
     "TrackingError",
+    "by_variant",
     "choose",
     "choose_readers",
     "different_kinds",

@@ -240,15 +240,8 @@ def load_readings(
         selected = selected[selected["chunks"] == chunks]
     readings: dict[str, list[Result]] = {variant: [] for variant in rows["variant"].unique()}
     for run_id, of_run in selected.groupby("run_id", sort=False):
-        # A run may have more readings than the selected rows.
-        wanted = {
-            (row.reader, row.example, row.document): row.variant
-            for row in of_run[["reader", *SAME, "variant"]].itertuples(index=False)
-        }
-        for result in load_results(experiment.join(run_id)):
-            variant = wanted.get((result.reader, result.example.id, result.document))
-            if result.trace is not None and variant is not None:
-                readings[variant].append(result)
+        for variant, found in by_variant(load_results(experiment.join(run_id)), of_run).items():
+            readings[variant] += found
     for variant, found in readings.items():
         if (reader or chunks) and not found:
             there = rows[rows["variant"] == variant]
@@ -258,6 +251,20 @@ def load_readings(
                 f"no readings of {variant!r} at {chunks} chunks with the reader {reader!r}; "
                 f"there are results at {lengths} chunks with {readers}"
             )
+    return readings
+
+
+def by_variant(results: Iterable[Result], rows: pd.DataFrame) -> dict[str, list[Result]]:
+    """Return the readings of one run that its keyed ``rows`` describe, by variant."""
+    wanted = {
+        (row.reader, row.example, row.document): row.variant
+        for row in rows[["reader", *SAME, "variant"]].itertuples(index=False)
+    }
+    readings: dict[str, list[Result]] = {}
+    for result in results:
+        variant = wanted.get((result.reader, result.example.id, result.document))
+        if result.trace is not None and variant is not None:
+            readings.setdefault(variant, []).append(result)
     return readings
 
 

@@ -28,8 +28,8 @@ def reply(body: dict) -> dict:
     """A perfect reader of needles, as a server's model says it."""
     (message,) = body["messages"]
     text = message["content"]
-    key = re.search(r"code of the (\w+ \w+)\?", text).group(1)
-    found = re.search(rf"The code of the {key} is (\d+)\.", text)
+    key = re.search(r"code of the (\w+ \w+)\?", text)  # none while a document is read for all questions
+    found = key and re.search(rf"The code of the {key.group(1)} is (\d+)\.", text)
     said = found.group(0) if found else "nothing yet"
     if "Write the answer" in text:
         said = f"\\boxed{{{found.group(1)}}}" if found else "\\boxed{unknown}"
@@ -70,7 +70,7 @@ def test_a_folder_takes_another_reader_but_no_other_chunk_size(needles, tokenize
 def page_of(folder: Path) -> dict[tuple[str, str], int]:
     """How many readings the inspector's page lists, by policy and reader."""
     page = (folder / "inspector.html").read_text(encoding="utf-8")
-    found = Counter(re.findall(r'"policy": ?"(\w+)", ?"reader": ?"(\w+)", ?"name"', page))
+    found = Counter(re.findall(r'"policy": ?"([\w, ]+)", ?"reader": ?"(\w+)", ?"name"', page))
     return dict(found)
 
 
@@ -95,6 +95,17 @@ def test_readers_and_n_repeat_and_another_policy_joins_the_page(needles, tokeniz
     assert "4 readings are of documents that are in several data files; they count once" in said
     assert page_of(tmp_path / "out") == {
         (policy, reader): n for policy, n in (("small", 3), ("other", 1)) for reader in ("overwrite", "truncated")
+    }
+
+
+def test_readings_once_each_and_once_for_all_share_the_page(needles, tokenizer_folder, workspace, tmp_path):
+    with serving() as server:
+        server.reply = reply
+        given = command_for(server, tokenizer_folder, workspace, tmp_path / "out", str(needles), "--n", "2")
+        assert main(given) == main([*given, "--shared-reading"]) == 0
+    assert page_of(tmp_path / "out") == {
+        ("small", "overwrite"): 2,
+        ("small, reading once for all", "overwrite"): 2,
     }
 
 
