@@ -93,7 +93,7 @@ class EvaluationReport:
         path = absolute(folder)
         missing: list[str] = []
         if is_sweep(path):
-            rows = in_order(keyed(gather_sweep(path)), [first] if first else [])
+            rows = in_order(keyed(_require_results(gather_sweep(path), path)), [first] if first else [])
             missing = unfinished_points(path)
         else:
             rows = _evaluated(path, first)
@@ -338,6 +338,17 @@ def _svg(axes: Axes) -> Markup:
     svg = svg_in_page_colours(axes.figure)
     plt.close(axes.figure)
     return Markup(svg)
+
+
+def _require_results(rows: pd.DataFrame, folder: Path) -> pd.DataFrame:
+    """Return the rows of a sweep; raise ``ValueError`` if a notebook of one's own logged another kind of table."""
+    missing = [name for name in ("policy", "task", "reader", "score") if name not in rows]
+    if missing:
+        raise ValueError(
+            f"the points of {folder} logged a results.parquet without {', '.join(missing)}, and a report is of rows "
+            "that 03_evaluate logs; memagent_lib.sweeps.gather_sweep(FOLDER) returns any other table"
+        )
+    return rows
 
 
 def _evaluated(folder: Path, first: str) -> pd.DataFrame:

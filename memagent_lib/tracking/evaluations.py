@@ -81,6 +81,8 @@ def log_results(
     lengths = sorted(frame["chunks"].dropna().astype(int).unique())
     readers = ", ".join(frame["reader"].unique())
     run.tags({"readers": readers, "lengths": ", ".join(map(str, lengths)) or "not in chunks"})
+    if "policy" in labels:
+        run.tags({"policy": labels["policy"]})
     used = run.uses(model) if model else None
     scored = frame["score"].dropna()
     if len(scored):
@@ -274,8 +276,12 @@ def evaluations(experiment: Experiment) -> pd.DataFrame:
     Columns: ``run_id, name, policy, started``, then the other columns of :func:`load_runs`.
     """
     runs = load_runs(experiment, "metrics.scored > 0 and status = 'FINISHED'")
-    # Runs that name no policy have an empty cell beside those that do.
-    runs = runs.assign(policy=runs.get("params.policy", runs["name"]).fillna(runs["name"]))
+    policy = runs["name"]
+    # The tag comes last and wins: a sweep logs the notebook's default as the parameter of a point that names none.
+    for column in ("params.policy", "tags.policy"):
+        if column in runs:
+            policy = runs[column].fillna(policy)  # an empty cell where only other runs have one
+    runs = runs.assign(policy=policy)
     first = ["run_id", "name", "policy", "started"]
     return runs[first + [column for column in runs.columns if column not in first]]
 

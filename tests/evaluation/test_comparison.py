@@ -119,6 +119,13 @@ def test_a_run_without_a_policy_goes_by_its_own_name(workspace: Path, lost) -> N
         choose(ledger, left="befor")
 
 
+def test_the_policy_that_read_is_not_a_notebooks_default(workspace: Path, lost) -> None:
+    ledger = Experiment.open(workspace)
+    with ledger.run("a point of a sweep", {"policy": "policy"}) as run:
+        log_results(run, [lost], policy="trained")
+    assert evaluations(ledger)["policy"].tolist() == ["trained"]
+
+
 def test_two_readers_of_one_run_are_compared(workspace: Path, kept, lost) -> None:
     ledger = Experiment.open(workspace)
     gated = replace(lost, reader="gated", trace=kept.trace, score=kept.score)

@@ -18,6 +18,7 @@ from memagent_lib.evaluation import EvaluationPlan
 from memagent_lib.inspector import EvaluationReport
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.readers import reader_named
+from memagent_lib.sweeps.specification import PointState
 from memagent_lib.tracking import Experiment, evaluate_files
 
 
@@ -165,3 +166,15 @@ def test_the_command_writes_the_page_or_one_line_of_error(evaluated, workspace, 
     (empty / "data.parquet").write_bytes(_parquet_of_something_else())
     assert main(["report", str(empty), "--tracking", str(workspace)]) == 2
     assert f"{empty / 'data.parquet'} holds no results of an evaluation" in capsys.readouterr().err
+
+
+def test_a_sweep_of_other_tables_is_one_line_of_error(workspace, tmp_path, capsys):
+    experiment = Experiment.open(workspace)
+    with experiment.run("a notebook of one's own") as run:
+        run.table(pd.DataFrame({"word": ["owl"]}), "results.parquet")
+    point = {"stage": "own", "point": "n=2", "varied": {"n": 2}, "key": "1", "record": "point.json"}
+    sweep = {"name": "own", "run_id": run.id, "tracking": experiment.uri, "points": [point]}
+    (tmp_path / "sweep.json").write_text(json.dumps(sweep))
+    (tmp_path / "point.json").write_text(json.dumps({"key": "1", "status": PointState.FINISHED, "run_id": run.id}))
+    assert main(["report", str(tmp_path), "--tracking", str(workspace)]) == 2
+    assert "a results.parquet without policy, task, reader, score" in capsys.readouterr().err
