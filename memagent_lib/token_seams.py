@@ -54,6 +54,7 @@ class _Anchor(NamedTuple):
         """
         start = self.tokens.start(self.index) + self.shift
         found = bisect_left(seam.starts, start)
+        # A neighbour before this token is compared too, so there have to be enough of them.
         if found == len(seam.starts) or seam.starts[found] != start or found < before * SAME_TOKENS:
             return None
         offset = -SAME_TOKENS if before else 0

@@ -406,6 +406,7 @@ def _apply(tables: dict[str, Any], override: str) -> None:
     table, _, key = name.partition(".")
     if not key:
         raise SettingsError(f"an override is table.key=value, got {override!r}")
+    # Flat, so that a dotted name in an override replaces the same setting in a nested table.
     if table == "verl":
         tables["verl"] = flatten(tables.get("verl", {})) | flatten({key: value})
     else:

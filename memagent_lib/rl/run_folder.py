@@ -227,6 +227,7 @@ class RunFolder:
         return handle
 
     def locked(self) -> bool:
+        # flock has no query, so the lock is taken and released at once.
         try:
             os.close(self.lock())
         except BlockingIOError:

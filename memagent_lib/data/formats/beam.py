@@ -86,7 +86,7 @@ def _value(record: Record) -> Mapping[str, Any]:
             found = json.loads(found)
         except ValueError:
             try:
-                found = ast.literal_eval(found)
+                found = ast.literal_eval(found)  # the files on the Hub have Python's single quotes
             except (ValueError, SyntaxError):
                 found = None
     if not isinstance(found, Mapping):

@@ -50,7 +50,8 @@ class Fields(NamedTuple):
         the others is not found, or if two fields could be meant.
         """
         taken = {name for name in stated.values() if name}
-        # Spreadsheets and CSV files often capitalise their names, and leave blanks around them.
+        # Spreadsheets and CSV files often capitalise their names, and leave blanks around them. Reversed, so that the
+        # first of two names that differ only in this wins.
         written = {str(name).strip().casefold(): name for name in reversed(record.fields)}
         found: dict[str, str | None] = {}
         for part, names in NAMES.items():
