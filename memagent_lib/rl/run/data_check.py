@@ -128,7 +128,7 @@ def _checked(path: Path, number: int, recipe: Recipe, encoder: Encoder, folder: 
     if recipe.data.bad_examples == "refuse":
         raise SettingsError(f'{found}. Mend them, or set data.bad_examples = "leave_out"')
     if len(bad) == count(path):
-        raise SettingsError(f"{found}. Nothing would be left")
+        raise SettingsError(f"{found}. Nothing would be left; raise the budget in [reading], or make other examples")
     copy_without(path, bad, copy)
     report = copy.with_suffix(".left_out.json")
     write_atomically(report, json.dumps(bad, indent=2))
