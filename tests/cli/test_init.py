@@ -36,6 +36,7 @@ def test_init_never_changes_a_file_of_the_users(tmp_path, capsys):
     assert {name: (tmp_path / name).read_text() for name in mine} == mine
     out = capsys.readouterr().out
     assert "2 of them differ from the library's: pyproject.toml, notebooks/00_quickstart.ipynb\n" in out
+    assert "memagent init NEW_FOLDER writes the library's beside them" in out
 
 
 def test_init_writes_nothing_where_a_file_is_in_the_way(tmp_path, capsys):

@@ -19,7 +19,7 @@ from waiting import command_of, has_ended, wait_for
 
 from memagent_lib.cli import main
 from memagent_lib.cli.arguments import port_refused, require_port
-from memagent_lib.cli.lab import GIT_HOOK, HOST, servers
+from memagent_lib.cli.lab import GIT_HOOK, HOST, LabServer, servers, wait_until_all_answer
 
 
 def test_a_port_in_use_fails_before_anything_starts(tmp_path: Path) -> None:
@@ -55,6 +55,31 @@ def test_a_port_without_rights_is_not_reported_as_in_use() -> None:
         with pytest.raises(OSError, match="Address already in use") as failure:
             second.bind(taken.getsockname())
     assert port_refused(HOST, 7, failure.value) == "port 7 of 127.0.0.1 is in use"
+
+
+@pytest.mark.parametrize(("variable", "folder"), [("HOME", "/dev/null/home"), ("JUPYTER_DATA_DIR", "/proc/data")])
+def test_a_folder_of_settings_that_cannot_be_written_is_named(
+    variable: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv(variable, folder)
+    workspace = tmp_path / "runs"
+    refused = rf"JupyterLab cannot write {folder}.* \(N.*\); set {variable} to a folder of yours"
+    with pytest.raises(OSError, match=refused), servers(free_port(), free_port(), str(workspace), "t"):
+        pass
+    assert not workspace.exists()
+
+
+def test_a_server_that_ended_is_reported_before_others_answer(tmp_path: Path) -> None:
+    nowhere = f"http://{HOST}:{free_port()}"
+    with subprocess.Popen(["sleep", "60"]) as slow, subprocess.Popen(["false"]) as dead:
+        dead.wait()
+        both = [LabServer(name, process, tmp_path, nowhere, "") for name, process in (("A", slow), ("B", dead))]
+        with pytest.raises(OSError, match="B ended with status 1; its log is"):
+            wait_until_all_answer(both)
+        slow.kill()
 
 
 def test_both_servers_answer_until_they_are_stopped(workspace: Path) -> None:

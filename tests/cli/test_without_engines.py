@@ -1,4 +1,7 @@
-"""A plain installation has no engine: what a server can do is done in full, and all else is refused in one line."""
+"""A plain installation has no engine: what a server can do is done in full, and all else is refused in one line.
+
+The home folder cannot be written here, as in many containers.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from memagent_lib.tracking import Experiment, load_runs
 
 ROOT = Path(__file__).parents[2]
 HIDING = ROOT / "tests" / "support" / "without_engines"
-PLAIN = os.environ | {"PYTHONPATH": f"{HIDING}{os.pathsep}{ROOT}"}
+PLAIN = os.environ | {"PYTHONPATH": f"{HIDING}{os.pathsep}{ROOT}", "HOME": "/dev/null/home"}
 MEMAGENT = [sys.executable, "-m", "memagent_lib.cli"]
 SIZES = {"window": 4096, "chunk-tokens": 200, "memory-tokens": 60, "answer-tokens": 16}
 

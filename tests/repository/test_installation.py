@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import re
 import socket
 import subprocess
 import sys
+import urllib.request
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import nbformat
 import pandas as pd
+import psutil
 import pytest
+from aiohttp import ClientSession
 from hostile import serving
 from needle_server import right
 from ports import free_port
+from waiting import command_of, has_ended, wait_for
 
 from memagent_lib.cli.main import VERBS
 
@@ -186,3 +194,83 @@ def test_the_lab_refuses_a_port_in_use_before_it_starts(memagent, workbench):
             memagent, "lab", "--port", port, "--mlflow-port", str(free_port()), cwd=workbench, status=2
         ).stderr
     assert f"port {port} of 127.0.0.1 is in use" in refused and refused.count("\n") == 1
+
+
+@contextmanager
+def lab_in(folder: Path, memagent: str, scratch: Path) -> Iterator[tuple[str, str, psutil.Process]]:
+    """Run `memagent lab` during a ``with`` block; yield JupyterLab's address, its token and the process."""
+    output = scratch / "lab.txt"
+    ports = ["--port", str(free_port()), "--mlflow-port", str(free_port())]
+    other = scratch / "home" / ".local" / "share" / "jupyter" / "kernels" / "python3"
+    other.mkdir(parents=True)
+    (other / "kernel.json").write_text('{"argv": ["false"], "display_name": "Other", "language": "python"}')
+    # A home folder with a kernel of another Python, which counts in an environment that another user owns.
+    environment = OUTSIDE | {"HOME": str(scratch / "home"), "JUPYTER_PREFER_ENV_PATH": "0"}
+    with open(output, "wb") as file:
+        started = subprocess.Popen([memagent, "lab", *ports], cwd=folder, env=environment, stdout=file, stderr=file)
+    lab = psutil.Process(started.pid)
+    try:
+        wait_for(lambda: "Ctrl-C stops both" in output.read_text() or started.poll() is not None, most_s=400)
+        page = re.search(r"JupyterLab +(http://\S+)/lab/tree/notebooks\?token=(\S+)", output.read_text())
+        assert page, output.read_text()
+        yield *page.groups(), lab
+    finally:
+        family = lab.children(recursive=True) if started.poll() is None else []
+        started.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            started.wait(60)
+        for left in (lab, *family):  # none, unless a test has failed
+            with suppress(psutil.NoSuchProcess):
+                left.kill()
+
+
+def test_the_lab_opens_a_notebook_runs_its_cells_and_stops(memagent, workbench, tmp_path):
+    with lab_in(workbench, memagent, tmp_path) as (address, token, lab):
+
+        def from_jupyter(path: str, body: dict | None = None) -> dict:
+            data = None if body is None else json.dumps(body).encode()
+            with urllib.request.urlopen(f"{address}/api/{path}?token={token}", data) as reply:
+                return json.load(reply)
+
+        with urllib.request.urlopen(f"{address}/lab/tree/notebooks?token={token}") as page:
+            assert b"jupyter-config-data" in page.read()
+        assert "00_quickstart.ipynb" in {file["name"] for file in from_jupyter("contents/notebooks")["content"]}
+        book = from_jupyter("contents/notebooks/00_quickstart.ipynb")
+        kernel = {"name": "", "path": book["path"], "type": "notebook", "kernel": {"name": "python3"}}
+        started = from_jupyter("sessions", kernel)["kernel"]["id"]
+        sources = [cell["source"] for cell in book["content"]["cells"] if cell["cell_type"] == "code"]
+        last, shown = asyncio.run(run_cells(address, token, started, sources))
+        assert any("<mark" in page for page in shown)
+        (line,) = last["traceback"]
+        assert re.match(r"MissingPackage: .*transformers.* not installed; run `uv pip install", line)
+        family = lab.children(recursive=True)
+        assert any("ipykernel" in command_of(process) for process in family)
+        assert not any("huey" in command_of(process) for process in family)  # MLflow's jobs
+        lab.terminate()
+        wait_for(lambda: all(map(has_ended, (lab, *family))))
+
+
+async def run_cells(address: str, token: str, kernel: str, sources: list[str]) -> tuple[dict, list[str]]:
+    """Run cells as JupyterLab's page does, up to the first error; return the last reply and the HTML outputs."""
+    shown = []
+    last = {}
+    channels = f"{address}/api/kernels/{kernel}/channels?token={token}"
+    async with ClientSession() as session, session.ws_connect(channels, max_msg_size=0) as socket:
+        for number, source in enumerate(sources):
+            header = {"msg_id": str(number), "msg_type": "execute_request", "session": "t", "username": "t"}
+            request = {"header": header | {"version": "5.3"}, "parent_header": {}, "metadata": {}, "channel": "shell"}
+            await socket.send_json(request | {"content": {"code": source, "silent": False, "allow_stdin": False}})
+            last = {}
+            is_idle = False
+            while not (last and is_idle):  # outputs can arrive after the reply, and before the kernel is idle
+                message = await socket.receive_json(timeout=300)
+                content = message["content"]
+                if message["parent_header"].get("msg_id") != str(number):
+                    continue
+                if message["msg_type"] == "execute_reply":
+                    last = content
+                is_idle |= content.get("execution_state") == "idle"
+                shown.append(content.get("data", {}).get("text/html", ""))
+            if last["status"] != "ok":
+                break
+    return last, shown

@@ -192,6 +192,18 @@ def test_a_kernel_that_dies_is_a_failed_point_with_its_reason(notebook, spec) ->
     assert result.frame["error"].iloc[0].startswith("DeadKernelError")
 
 
+def test_a_kernel_of_another_python_in_the_home_is_not_used(
+    notebook, spec, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "jupyter" / "kernels" / "python3"
+    other.mkdir(parents=True)
+    (other / "kernel.json").write_text('{"argv": ["false"], "display_name": "Other", "language": "python"}')
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))
+    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "0")  # as in an environment of another user
+    assert run_sweep(spec(SweepStage(name="own", notebook=notebook(APPEND)))).ok
+    assert lines(workspace) == ["1"]
+
+
 @pytest.mark.parametrize(
     ("stage", "message"),
     [
