@@ -96,11 +96,12 @@ def _require_convertible(reader: Any, file: Path) -> str:
     from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
 
     architecture = _text(reader, "general.architecture")
-    known = {name.replace("_", "").replace("-", "") for name in GGUF_SUPPORTED_ARCHITECTURES}
+    readable = set(GGUF_SUPPORTED_ARCHITECTURES) - {"general", "tokenizer"}  # these two are groups of keys
+    known = {name.replace("_", "").replace("-", "") for name in readable}
     if architecture.replace("_", "").replace("-", "") not in known:
         raise ModelError(
             f"{file.name} has the architecture {architecture!r}, which transformers cannot read from GGUF files "
-            f"(it reads {', '.join(sorted(GGUF_SUPPORTED_ARCHITECTURES))}); use the model's Hugging Face folder, or "
+            f"(it reads {', '.join(sorted(readable))}); use the model's Hugging Face folder, or "
             "serve the file with llama.cpp and --backend openai"
         )
     parts = reader.get_field(_SPLIT)

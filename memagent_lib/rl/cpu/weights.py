@@ -14,6 +14,7 @@ from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedW
 from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 
+from memagent_lib.rl.cpu.cpu_memory import return_freed_memory
 from memagent_lib.rl.cpu.weight_channel import socket
 
 
@@ -28,6 +29,8 @@ class CpuWeights(vLLMColocateWorkerExtension):
         weights = self._receive(use_shm)
         self.model_runner.reload_weights(weights_iterator=iter(weights.items()))
         self._repack_embeddings()
+        del weights
+        return_freed_memory()  # the copies are as large as the model
 
     def _receive(self, use_shm: bool) -> dict[str, torch.Tensor]:
         weights: dict[str, torch.Tensor] = {}
