@@ -296,7 +296,7 @@ def choose(
     Only scored documents with a length in chunks count, and only if both were judged by the same rule and read with the
     same version of the code: scores of other pairs are of different kinds. ``left`` and ``right`` restrict the choice
     to a run (its id or the beginning of the id) or to the runs of a policy. Rows of the left evaluation come first. The
-    column ``policy`` or ``varied`` differs between the two, even if both evaluate the same policy.
+    column ``line`` differs between the two, even if both evaluate the same policy.
     """
     runs = evaluations(experiment)
     recent = runs.head(_RUNS_TRIED).to_dict("records")
@@ -371,7 +371,7 @@ def choose_readers(experiment: Experiment, run: str, reader: str, other: str) ->
 
 def differing(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:
     """Return the parameters in which the runs of result rows differ: a row per parameter, a column per run."""
-    policies = keyed(rows).groupby("run_id", sort=False)["variant"].first()
+    policies = keyed(rows).groupby("run_id", sort=False)["line"].first()
     params = load_runs(experiment).set_index("run_id").loc[policies.index].filter(like="params.").fillna("")
     params = params.rename(columns=lambda name: name.removeprefix("params.")).set_axis(policies.to_list()).T
     return params[params.nunique(axis="columns") > 1].rename_axis("parameter")
@@ -415,11 +415,11 @@ def _kind_in_words(rows: pd.DataFrame) -> str:
 def _two_lines(rows: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Return the rows of two runs, keyed so that each run has lines of its own.
 
-    They differ by policy or by the settings that varied; where nothing recorded differs, by a part of the run's id.
+    They differ by policy, reader or the settings that varied; where nothing recorded differs, by a part of the id.
     """
     with suppress(MixedRowsError):
         both = keyed(pd.concat(rows.values()))
-        if both.groupby("variant")["run_id"].nunique().max() == 1:
+        if both.groupby("line")["run_id"].nunique().max() == 1:
             return both
     named = [of_run.assign(policy=of_run["policy"] + f" {run_id[:6]}") for run_id, of_run in rows.items()]
     return keyed(pd.concat(named))

@@ -145,7 +145,8 @@ def test_readers_of_two_runs_are_compared(workspace: Path, kept, lost) -> None:
     second = evaluated(ledger, "p", replace(lost, reader="gated", trace=kept.trace, score=kept.score))
     rows = choose(ledger, "p", "p", "overwrite", "gated")
     assert rows[["run_id", "reader"]].values.tolist() == [[first, "overwrite"], [second, "gated"]]
-    assert paired(rows, *rows["line"].unique())[["chunks", "difference", "n"]].values.tolist() == [[4, 1.0, 1]]
+    assert rows["line"].tolist() == ["p", "p, gated"]
+    assert paired(rows, "p", "p, gated")[["chunks", "difference", "n"]].values.tolist() == [[4, 1.0, 1]]
     with pytest.raises(TrackingError, match="no document in common with the readers 'gated' and 'overwrite'"):
         choose(ledger, first, second, "gated", "overwrite")
 
