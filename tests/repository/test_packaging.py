@@ -73,7 +73,10 @@ def undeclared(declared: Iterable[str], *folders: str, own: set[str] = OURS) -> 
 
 
 def test_all_that_the_library_imports_is_declared() -> None:
-    assert undeclared(PROJECT["dependencies"] + EXTRAS["cpu"] + EXTRAS["ocr"], "memagent_lib", "experiments") == set()
+    installed = PROJECT["dependencies"] + EXTRAS["cpu"] + EXTRAS["ocr"]
+    assert undeclared(installed, "memagent_lib", "experiments/pocket") == set()
+    # A study runs in a clone, and one of them drives a browser, as the tests do.
+    assert undeclared(installed + EXTRAS["dev"], "experiments") == set()
 
 
 def test_all_that_the_tests_import_is_declared() -> None:
@@ -216,10 +219,13 @@ def test_committed_adapters_have_a_base_that_a_clone_finds() -> None:
 def test_committed_files_are_small_and_name_no_machine() -> None:
     sizes = {name: (ROOT / name).stat().st_size for name in tracked() if (ROOT / name).is_file()}
     adapters = [name for name in sizes if Path(name).name == "adapter_model.safetensors"]
-    others = [size for name, size in sizes.items() if name not in adapters]
+    binary = [name for name in sizes if Path(name).suffix in {".png", ".parquet", ".safetensors"}]
+    others = {name: size for name, size in sizes.items() if name not in adapters}
     assert all(sizes[name] < 12_000_000 for name in adapters)
-    assert max(others) < 4_000_000
-    assert sum(others) < 10_000_000
+    assert max(others.values()) < 4_000_000
+    # Two limits, because a few large files must not hide in what is left for text.
+    assert sum(sizes[name] for name in binary if name not in adapters) < 6_100_000
+    assert sum(size for name, size in others.items() if name not in binary) < 4_400_000
     assert not [name for name in sizes if " " in name]
     here = str(Path(sys.prefix).parent) + "/"
     for name in sizes:
