@@ -124,8 +124,14 @@ def table(results: pd.DataFrame) -> pd.DataFrame:
     wide = summary.pivot(index=names, columns="chunks", values="cell").fillna("")
     # pivot sorts by name, but lines stay in the order of the rows.
     order = list(rows[names].drop_duplicates().itertuples(index=False, name=None))
-    wide = wide.reindex(order).rename(columns=lambda c: f"{int(c):,} chunks").rename_axis(columns=None).reset_index()
+    wide = wide.reindex(order).rename(columns=_length_name).rename_axis(columns=None).reset_index()
     return _with_bad_memories(wide, rows, names).rename(columns={"varied": "settings"})
+
+
+def _length_name(chunks: float) -> str:
+    if math.isnan(chunks):  # files of other projects are not made for a length in chunks
+        return "of no set length"
+    return f"{int(chunks):,} chunks"
 
 
 def _with_bad_memories(wide: pd.DataFrame, rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:

@@ -140,6 +140,18 @@ def test_one_row_over_all_tasks_comes_first(kept: Result, lost: Result) -> None:
     ]
 
 
+def test_documents_of_no_set_length_have_a_column(kept: Result, lost: Result) -> None:
+    other = replace(lost.example, metadata={})
+    made = table(frame([kept, replace(lost, example=other)]))
+    assert made.iloc[0].to_dict() == {
+        "policy": "small",
+        "reader": "overwrite",
+        "judge": kept.example.rule,
+        "4 chunks": "100.0 % [20.7, 100.0] (n=1)",
+        "of no set length": "0.0 % [0.0, 79.3] (n=1)",
+    }
+
+
 def test_rows_record_every_setting_that_changes_a_reply(tokenizer) -> None:
     budget = Budget(chunk_tokens=48, memory_tokens=24, answer_tokens=12, question_tokens=32)
 
