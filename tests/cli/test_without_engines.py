@@ -1,6 +1,6 @@
 """A plain installation has no engine: what a server can do is done in full, and all else is refused in one line.
 
-The home folder cannot be written here, as in many containers.
+The commands have a home folder that cannot be written, as in many containers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from memagent_lib.tracking import Experiment, load_runs
 
 ROOT = Path(__file__).parents[2]
 HIDING = ROOT / "tests" / "support" / "without_engines"
-PLAIN = os.environ | {"PYTHONPATH": f"{HIDING}{os.pathsep}{ROOT}", "HOME": "/dev/null/home"}
+PLAIN = os.environ | {"PYTHONPATH": f"{HIDING}{os.pathsep}{ROOT}"}
 MEMAGENT = [sys.executable, "-m", "memagent_lib.cli"]
 SIZES = {"window": 4096, "chunk-tokens": 200, "memory-tokens": 60, "answer-tokens": 16}
 
@@ -36,7 +36,8 @@ def options(url: str, tokenizer_folder: str) -> list[str]:
 
 
 def memagent(folder: Path, *words: str) -> subprocess.CompletedProcess:
-    return subprocess.run([*MEMAGENT, *words], cwd=folder, env=PLAIN, capture_output=True, text=True)
+    environment = PLAIN | {"HOME": "/dev/null/home"}
+    return subprocess.run([*MEMAGENT, *words], cwd=folder, env=environment, capture_output=True, text=True)
 
 
 @pytest.fixture
