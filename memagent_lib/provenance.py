@@ -170,7 +170,8 @@ def out_of_range() -> dict[str, str]:
 def installed_version(distribution: str) -> str | None:
     """Return the version of an installed package, or ``None`` if it is not installed."""
     try:
-        return metadata.version(distribution)
+        # Not metadata.version(): on a CPU verl's platform makes it answer for vllm, which is not installed.
+        return metadata.distribution(distribution).version
     except metadata.PackageNotFoundError:
         return None
 

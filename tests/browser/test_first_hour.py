@@ -86,7 +86,7 @@ def test_the_first_hour(page: Page, lab, camera: Camera) -> None:
     inspector = jupyter.output(page, ".ma-inspector")
     assert page.evaluate("window.clicks") <= MOST_CLICKS
     expect(page.get_by_role("button", name=re.compile(r"\| Idle$"))).to_be_visible(timeout=jupyter.PATIENCE_MS)
-    expect(page.locator("[data-mime-type*='error'], [data-mime-type*='stderr']")).to_have_count(0)
+    assert jupyter.failures(page) == []
     expect(inspector.locator(".ma-memory").first).to_be_visible()
     question = inspector.locator(".ma-question").inner_text()
 
@@ -164,7 +164,7 @@ def edit_a_memory_and_read_on(page: Page) -> None:
     beside = inspector.locator("h4").nth(1)  # the model is opened now, and not before
     expect(beside).to_contain_text("other memory after turn", timeout=4 * jupyter.PATIENCE_MS)
     expect(inspector.locator(".ma-memory").nth(1)).to_contain_text("memory, edited")
-    expect(page.locator("[data-mime-type*='error'], [data-mime-type*='stderr']")).to_have_count(0)
+    assert jupyter.failures(page) == []
 
 
 @pytest.mark.long

@@ -48,6 +48,7 @@ def verl_environment(folder: RunFolder, device: str, checkout: str) -> dict[str,
     own = {
         "PYTHONPATH": os.pathsep.join([str(folder.left_out), checkout]),
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_ADDRESS": "local",  # verl's own command would join any Ray that runs on this machine, and then refuse it
     }
     if device == "cpu":
         own["VERL_ENGINE_DEVICE"] = "cuda"  # verl registers its FSDP engine, which also runs on a CPU, only for others
