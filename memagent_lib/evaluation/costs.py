@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from memagent_lib.evaluation.lines import SAME, keyed
-from memagent_lib.evaluation.tables import grouping_of, wilson
+from memagent_lib.evaluation.tables import by_length, grouping_of, wilson
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,9 +27,9 @@ Seconds are those of one reading among all that ran at the same time.
 def costs(results: pd.DataFrame, by: Sequence[str] = ("line", "chunks")) -> pd.DataFrame:
     """Return one row per group with its number of readings ``n`` and :data:`COSTS`.
 
-    Groups have the order of the rows, but within each line the lengths ascend. Failed readings are left out, because
-    they were stopped early. ``gflops`` is a column only if some row has its FLOPs, which are unknown without the
-    model's shape.
+    Groups have the order of the rows, but the values of the last column, such as lengths, ascend. Failed readings are
+    left out, because they were stopped early. ``gflops`` is a column only if some row has its FLOPs, which are unknown
+    without the model's shape.
     """
     rows = keyed(results) if {"line", "variant", "varied"} & set(by) else results
     rows = with_costs(rows[rows["turns"].notna()])
@@ -42,9 +42,8 @@ def costs(results: pd.DataFrame, by: Sequence[str] = ("line", "chunks")) -> pd.D
     if rows["gflops"].notna().any():
         table["gflops"] = grouped["gflops"].mean()
     table = table.reset_index()
-    if list(by) == ["line", "chunks"]:  # rows have the longest documents first, as they are read
-        numbers = {line: number for number, line in enumerate(table["line"].unique())}
-        table = table.sort_values(["line", "chunks"], key=lambda c: c.replace(numbers), ignore_index=True)
+    if len(by) > 1:  # rows have the longest documents first, as they are read
+        table = by_length(table, by)
     return table
 
 

@@ -21,6 +21,7 @@ from memagent_lib.evaluation.lines import (
     in_several_files,
     keyed,
     lines_of,
+    natural,
     rows_of,
     settings_columns,
     sources,
@@ -176,6 +177,7 @@ def overview(results: pd.DataFrame) -> pd.DataFrame:
         summary[name] = ["" if pd.isna(share) else f"{100 * share:.1f} %" for share in summary[name]]
     rules = results.groupby(by, dropna=False)["rule"].agg(lambda names: ", ".join(sorted(set(names.dropna()))))
     summary = summary.merge(rules.rename("judge").reset_index(), on=by)
+    summary = by_length(summary, by)
     columns = [*by, "judge", "n", "failed", "score", "capture", "retention"]
     if "model_verdict" in results and results["model_verdict"].notna().any():
         verdicts = results.groupby(by, dropna=False)["model_verdict"].agg(_verdict_cell)
@@ -188,6 +190,17 @@ def _verdict_cell(verdicts: pd.Series) -> str:
     """Return a table cell with the rate of a model judge's verdicts; undecided ones are left out."""
     decided = verdicts.dropna().astype(float)
     return str(wilson(decided.sum(), len(decided))) if len(decided) else "none decided"
+
+
+def by_length(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Sort rows by the last column of ``by``, a length or a file: ``test_4`` before ``test_16``, unknown ones last.
+
+    Groups of the other columns stay in the order in which they first appear.
+    """
+    *others, last = by
+    group = table.groupby(others, sort=False, dropna=False).ngroup()
+    order = sorted(table.index, key=lambda at: (group[at], natural(str(table.at[at, last]))))
+    return table.loc[order].reset_index(drop=True)
 
 
 def grouping_of(results: pd.DataFrame) -> str:

@@ -37,6 +37,11 @@ def test_the_lengths_of_a_line_ascend(rows) -> None:
     ]  # fmt: skip
 
 
+def test_files_are_listed_by_the_numbers_in_their_names(rows) -> None:
+    files = pd.concat([rows.assign(file=f"test_{chunks}") for chunks in (128, 16, 4)])
+    assert cost_overview(files)["file"].tolist() == ["test_4", "test_16", "test_128"]
+
+
 def test_a_terminal_gets_costs_in_words(rows) -> None:
     (row,) = cost_overview(rows[rows["policy"] == "small"]).to_dict("records")
     assert row == {"task": "needle", "reader": "overwrite", "file": "a", "n": 3, "tokens": "100", "turns": "5",

@@ -133,6 +133,11 @@ def test_tables_name_the_judges(kept, lost):
     assert overview(to_frame([kept]))["judge"].tolist() == ["boxed"]
 
 
+def test_an_overview_lists_short_files_first(kept):
+    rows = pd.concat([to_frame([kept]).assign(file=name) for name in ("test_16", "test_4")], ignore_index=True)
+    assert overview(rows)["file"].tolist() == ["test_4", "test_16"]
+
+
 def test_two_writers_of_one_file_at_once_lose_no_row(kept, tmp_path, monkeypatch):
     """Issue 47, item 10: two readers on one ``--out`` lost 24 of 48 rows."""
     both_have_read = threading.Barrier(2)

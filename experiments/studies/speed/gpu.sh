@@ -71,6 +71,10 @@ for part in $parts; do
     *) echo "no part $part; choose from prepare, doctor, recipe, step, order" >&2 && exit 2 ;;
     esac
 done
+case " $parts " in
+*" recipe "* | *" step "*)
+    [ -n "${MODEL:-}" ] || [ -e "$warm" ] || { echo "$warm is missing; MODEL names another model or adapter to train" >&2; exit 2; } ;;
+esac
 mkdir -p "$out"
 {
     date --utc +"%Y-%m-%d %H:%M UTC"
