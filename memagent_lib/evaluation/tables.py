@@ -224,8 +224,9 @@ _SAME_RESULT = ("reader", *SAME, "score", "answer", "code", *FINGERPRINTS)
 def save_rows(frame: pd.DataFrame, folder: str | Path, name: str) -> list[str]:
     """Add result rows to ``NAME.parquet``, atomically, for :func:`gather_rows`; return notes on what they replace.
 
-    Rows already in the file stay, except those of the same reader, data file and settings. There is a note for each
-    reader of which the file loses a score. Several processes may add to one file at once.
+    Rows already in the file stay, except those of the same reader, settings and data file, or of the same document
+    if it has no file. There is a note for each reader of which the file loses a score. Several processes may add to
+    one file at once.
     """
     import pandas as pd
 
@@ -244,13 +245,19 @@ def save_rows(frame: pd.DataFrame, folder: str | Path, name: str) -> list[str]:
 
 def _evaluated_again(before: pd.DataFrame, frame: pd.DataFrame) -> pd.Series:
     """Return which rows of ``before`` the rows of ``frame`` replace instead of doubling them."""
+    import pandas as pd
+
     again = before["reader"].map(lambda _: False)
+    # Documents that were made in memory have no file; they are known by themselves.
+    repeated = _found_in(frame, before, SAME)
     known = settings_columns(before)
     new_settings = settings_columns(frame)
     names = [name for name in known if name in new_settings]
     kinds = new_settings[names].assign(reader=frame["reader"], file=frame["file"]).drop_duplicates()
     for new in kinds.to_dict("records"):
-        same = (before["reader"] == new["reader"]) & (before["file"] == new["file"])
+        without_file = before["file"].isna() | pd.isna(new["file"])
+        same = (before["file"] == new["file"]) | (without_file & repeated)
+        same &= before["reader"] == new["reader"]
         for name in names:
             # Rows that do not record a setting are from before it was recorded.
             same &= (known[name] == new[name]) | known[name].isna()

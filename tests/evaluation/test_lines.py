@@ -181,6 +181,13 @@ def test_adding_replaces_only_rows_of_the_same_settings(kept: Result, lost: Resu
     assert rows[["line", "score"]].values.tolist() == [["small, memory 8", 1.0], ["small, memory 16", 1.0]]
 
 
+def test_a_document_without_a_file_replaces_itself_alone(kept: Result, lost: Result, tmp_path: Path) -> None:
+    assert save_rows(frame([kept, lost]), tmp_path, "small") == []
+    (note,) = save_rows(frame([replace(lost, score=kept.score)]), tmp_path, "small")
+    assert note.startswith("1 earlier results of overwrite")
+    assert gather_rows(tmp_path)[["example", "score"]].values.tolist() == [["kept", 1.0], ["lost", 1.0]]
+
+
 def test_rows_without_a_later_setting_are_a_line_of_their_own(kept: Result, tmp_path: Path) -> None:
     """A server's rows have ``extra`` only if it was set, and rows of older versions have no ``shared_reading``."""
     old = frame([kept], file="a.parquet", run_id="old").drop(columns=["shared_reading"])

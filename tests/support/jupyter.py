@@ -40,7 +40,8 @@ def run_all_to_the_end(page: Page, patience_ms: float = 4 * PATIENCE_MS) -> None
     expect(first).not_to_have_text(re.compile(rf"^({re.escape(before)}|\[\*\]:)$"), timeout=patience_ms)
     expect(prompts.filter(has_text="[*]")).to_have_count(0, timeout=patience_ms)
     expect(page.get_by_role("button", name=re.compile(r"\| Idle$"))).to_be_visible(timeout=patience_ms)
-    assert failures(page) == []
+    wrong = failures(page)
+    assert not wrong, "\n".join(wrong)  # pytest does not take apart an assert outside of a test file
 
 
 def failures(page: Page) -> list[str]:
