@@ -92,8 +92,7 @@ def test_724_turns_open_move_survive_a_reload_and_a_new_kernel(page: Page, lab, 
     jupyter.ready(page)
     expect(detail).to_contain_text("turn 401: chunk 401 noted and lost", timeout=jupyter.PATIENCE_MS)
 
-    jupyter.choose(page, "Kernel", "Shut Down All Kernels…")
-    page.get_by_role("button", name="Shut Down All").click()
+    jupyter.shut_down_kernels(page)
     page.reload()  # what is saved in the notebook appears with or without its kernel
     expect(detail).to_contain_text("turn 401: chunk 401 noted and lost", timeout=jupyter.PATIENCE_MS)
     jupyter.ready(page)
