@@ -13,6 +13,7 @@ from memagent_lib.publishing.policy import PublishingError
 from memagent_lib.tracking import Experiment, evaluation_rows
 
 _GROUP = ["task", "file", "chunks", "reader", "settings", "judge", "code", "run_id"]
+_ORDER = ["task", "chunks", "file", "reader"]  # by chunks first, because test_16 precedes test_4 by name
 _READING = ["run_id", "task", "file", "reader", "example"]
 _HASH_CHARS = 8  # of the column `weights`
 
@@ -88,7 +89,7 @@ def _scores(rows: pd.DataFrame, refused: Sequence[str]) -> Scores:
     notes = [*mixtures(rows), *bad_memory_notes(rows)]
     if "model_judge" in rows and rows["model_judge"].notna().any():
         notes.append("a model has judged the answers too; the scores here are those of the rules alone")
-    summary = summarise(rows, _GROUP).sort_values(_GROUP[:4])
+    summary = summarise(rows, _GROUP).sort_values(_ORDER)
     return Scores([_row(row) for row in summary.to_dict("records")], notes, refused)
 
 

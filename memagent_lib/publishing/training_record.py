@@ -47,7 +47,10 @@ class DataFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TrainingRecord:
-    """A finished training run. ``code`` has ``git_commit``, ``git_dirty`` and ``code_hash`` if MLflow has them."""
+    """A finished training run. ``code`` has ``git_commit``, ``git_dirty`` and ``code_hash`` if MLflow has them.
+
+    ``validated`` is the number of examples that each validation read, or None if it read all.
+    """
 
     model: str
     weights: str
@@ -58,6 +61,7 @@ class TrainingRecord:
     rollouts: int
     seed: int
     average_share: float
+    validated: int | None
     data: Sequence[DataFile]
     curve: Sequence[CurveRow]
     mlflow_run: str = ""
@@ -75,6 +79,7 @@ class TrainingRecord:
         status = run.status()
         logged = Logged.of(store, status.mlflow_run)
         average = tables["model"].get("average_with")
+        most = verl.get("data.val_max_samples", -1)
         return cls(
             model=tables["model"]["path"],
             weights=started.get("weights", ""),
@@ -85,6 +90,7 @@ class TrainingRecord:
             rollouts=verl["actor_rollout_ref.rollout.n"],
             seed=tables["train"]["seed"],
             average_share=tables["model"]["average_share"] if average else 0.0,
+            validated=most if most > 0 else None,
             data=data_of(started.get("trained", tables)["data"], logged.hashes),
             curve=curve_of(run.rows()),
             mlflow_run=status.mlflow_run,

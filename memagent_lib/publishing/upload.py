@@ -155,8 +155,11 @@ def copy_to_folder(upload: Upload, target: str | Path, overwrite: bool = False) 
 def _copy(files: Sequence[Path], folder: Path) -> None:
     for file in files:
         with replacing(folder / file.name) as unfinished:
-            # With its times, because large weights are hashed by them.
-            shutil.copy2(file, unfinished)
+            # With its times, because large weights are hashed by them, but readable by whoever reads new files here:
+            # safetensors gives its files to their owner alone.
+            shutil.copyfile(file, unfinished)
+            times = file.stat()
+            os.utime(unfinished, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
 def _require_no_other_weights(names: Sequence[str], upload: Upload, where: str) -> None:

@@ -78,6 +78,35 @@ def test_a_card_lists_only_scores_of_its_weights(policy, tokenizer, workspace, t
     assert found.warnings == [f"not in the card: 4 rows of 'other' in {tmp_path}/scores (weights 00000000)"]
 
 
+def test_scores_of_short_documents_come_first(policy, tokenizer, tmp_path) -> None:
+    files = []
+    for chunks in (2, 16, 4):
+        data = make("needle", 1, 6, tokenizer, chunks=chunks, chunk_tokens=200)
+        files.append(save(data, tmp_path / f"test_{chunks}.parquet"))
+    agent = Agent(
+        Encoder(tokenizer, Template.load("short"), BUDGET), Scripted(lambda text: "note"), weights=policy.weights
+    )
+    store = Experiment.open(tmp_path / "store")
+    with store.run("evaluate", {"policy": "seven"}) as run:
+        evaluate_files(run, agent, EvaluationPlan(files), tmp_path / "scores", policy="seven")
+    text = model_card(policy, licence="mit", evaluations=[tmp_path / "scores"]).text
+    positions = [text.index(f"| needle | test_{chunks}.parquet | {chunks} |") for chunks in (2, 4, 16)]
+    assert positions == sorted(positions)
+
+
+def test_a_card_says_how_many_examples_a_validation_read(policy, run) -> None:
+    assert "Each validation read" not in model_card(policy, licence="mit").text
+    recorded = json.loads(run.config.read_text())
+    recorded["config"]["verl"]["data.val_max_samples"] = 1
+    run.config.write_text(json.dumps(recorded))
+    assert "Each validation read at most 1 of its examples" in model_card(policy, licence="mit").text
+
+
+@pytest.mark.parametrize("name", ["warm_start", "trained"])
+def test_a_shipped_policy_states_its_licence(name: str) -> None:
+    assert licence_of(BaseModel.of(f"experiments/pocket/{name}")).id == "apache-2.0"
+
+
 def test_folders_without_a_row_of_the_policy_are_an_error(policy, tokenizer, workspace, tmp_path) -> None:
     evaluated(tokenizer, workspace, tmp_path / "scores", "other", "0" * 16)
     says = rf"no row is of the policy with the weights {policy.weights[:8]}: 4 rows of 'other' in "

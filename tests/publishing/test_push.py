@@ -97,6 +97,13 @@ def test_a_copy_has_the_same_files_with_their_times(upload, tmp_path) -> None:
     assert [path.name for path in folder.parent.iterdir()] == ["copy"]
 
 
+def test_a_copy_is_readable_like_any_new_file(upload, tmp_path) -> None:
+    (upload.policy.folder / "model.safetensors").chmod(0o600)  # as safetensors creates it
+    folder = copy_to_folder(upload, tmp_path / "copy")
+    (tmp_path / "new").write_text("")
+    assert (folder / "model.safetensors").stat().st_mode == (tmp_path / "new").stat().st_mode
+
+
 def test_a_copy_replaces_a_file_only_when_told_to(upload, tmp_path) -> None:
     folder = copy_to_folder(upload, tmp_path / "copy")
     (folder / "README.md").write_text("mine")
