@@ -132,7 +132,6 @@ def run(a: argparse.Namespace) -> int:
     plan = EvaluationPlan(files, n, readers or [agent.reader.source], shared)
     params = {
         "model": a.model,
-        "policy": policy,
         "data": a.data,
         "n": n,
         "reader": ", ".join(plan.readers),

@@ -16,7 +16,7 @@ from memagent_lib.inspector.static_pages import still
 from memagent_lib.pages import Page
 from memagent_lib.paths import absolute
 from memagent_lib.processes import in_jupyter
-from memagent_lib.tracking import Experiment, TrackingError, load_results
+from memagent_lib.tracking import Experiment, TrackingError, load_results, load_runs, policy_of
 
 if TYPE_CHECKING:
     from memagent_lib.inspector.widget import Inspector
@@ -77,13 +77,12 @@ def _load(sources: Sequence[str], tracking: str) -> tuple[dict[str, list[Result]
             continue
         try:
             run = Experiment.open(tracking).join(source)
-            record = run.experiment.client.get_run(run.id)
-            # Runs without this parameter are known by their name.
-            policy = record.data.params.get("policy", record.info.run_name)
+            row = load_runs(run.experiment, f"attributes.run_id = '{run.id}'").to_dict("records")[0]
+            policy = policy_of(row)
             results.setdefault(policy, []).extend(load_results(run))
         except TrackingError as missing:
             raise InspectorError(str(missing)) from None
-        model = record.data.params.get("model")
+        model = row.get("params.model")
         if model:
-            openers[policy] = partial(open_agent, model, record.data.params.get("backend", "vllm"))
+            openers[policy] = partial(open_agent, model, row.get("params.backend", "vllm"))
     return results, openers

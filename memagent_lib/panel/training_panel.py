@@ -39,9 +39,10 @@ class TrainingPanel(w.VBox):
         self.curves = w.HTML()
         self.detail = w.HTML(layout=w.Layout(flex="1 1 0", min_width="0", overflow="auto"))
         stop_tip = "End after the current step, with a checkpoint to resume from"
-        self.stop = w.Button(description="Stop", icon="stop", tooltip=stop_tip)
+        whole = w.Layout(flex="0 0 auto")  # a long message beside the buttons would cut their labels
+        self.stop = w.Button(description="Stop", icon="stop", tooltip=stop_tip, layout=whole)
         resume_tip = "Continue from the last checkpoint, with the same settings"
-        self.resume = w.Button(description="Resume", icon="play", tooltip=resume_tip)
+        self.resume = w.Button(description="Resume", icon="play", tooltip=resume_tip, layout=whole)
         self.message = w.HTML(layout=w.Layout(width="auto"))
         self.list = w.Select(rows=9, layout=w.Layout(width="270px", flex="0 0 auto"))
         title = w.HTML(f"<b>{page.ROLLOUTS_TITLE}</b>")

@@ -16,6 +16,7 @@ from memagent_lib.tracking.evaluations import (
     load_results,
     log_readings,
     log_results,
+    policy_of,
     rows_file,
     settings_of,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "log_traces",
     "mlflow_page",
     "policy_name",
+    "policy_of",
     "rows_file",
     "search_traces",
     "settings_of",

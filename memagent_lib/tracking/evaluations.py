@@ -276,14 +276,21 @@ def evaluations(experiment: Experiment) -> pd.DataFrame:
     Columns: ``run_id, name, policy, started``, then the other columns of :func:`load_runs`.
     """
     runs = load_runs(experiment, "metrics.scored > 0 and status = 'FINISHED'")
-    policy = runs["name"]
-    # The tag comes last and wins: a sweep logs the notebook's default as the parameter of a point that names none.
-    for column in ("params.policy", "tags.policy"):
-        if column in runs:
-            policy = runs[column].fillna(policy)  # an empty cell where only other runs have one
-    runs = runs.assign(policy=policy)
+    runs["policy"] = [policy_of(row) for row in runs.to_dict("records")]
     first = ["run_id", "name", "policy", "started"]
     return runs[first + [column for column in runs.columns if column not in first]]
+
+
+def policy_of(row: Mapping[str, Any]) -> str:
+    """Return the policy of an evaluation, from its row of :func:`load_runs`.
+
+    It is the tag ``policy``; of runs without the tag the parameter, and without both the run's name.
+    """
+    # A sweep logs the notebook's default as the parameter of a point that names no policy, so the tag comes first.
+    for column in ("tags.policy", "params.policy"):
+        if isinstance(row.get(column), str):  # an empty cell where only other runs have one
+            return row[column]
+    return row["name"]
 
 
 def choose(

@@ -58,7 +58,7 @@ def _views() -> dict[str, str]:
         "metrics.scored >= 0",
         {
             "metrics.`score`": 70,
-            "params.`policy`": 130,
+            "tags.`policy`": 130,
             "tags.`readers`": 100,
             "tags.`lengths`": 100,
             "metrics.`seconds_per_reading`": 150,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import jupyter
@@ -55,3 +56,17 @@ def test_the_panel_follows_a_run_past_a_closed_tab_and_stops_it(page: Page, lab,
     expect(greyed).to_be_visible(timeout=jupyter.PATIENCE_MS)
     reason = greyed.evaluate("row => getComputedStyle(row, '::after').content")
     assert "The kernel of this panel has ended" in reason
+
+    jupyter.run_all(page)
+    expect(page.locator(".jp-OutputArea-output", has_text=run_again)).to_be_visible(timeout=jupyter.PATIENCE_MS)
+    panel = jupyter.output(page, ".mt-live:not(.jupyter-widgets-disconnected)")
+    expect(panel.locator(".mt-pill")).to_have_text("stopped")
+    expect(greyed).to_have_count(0)
+    assert run.folder.stays_stopped
+    lock = run.folder.lock()  # nothing is resumed beside an active run, or without the data of 01_make_data
+    button = panel.get_by_role("button", name="Resume")
+    button.click()
+    expect(panel).to_contain_text("not resumed: ")
+    expect(button).to_be_enabled()
+    assert button.evaluate("button => button.scrollWidth <= button.clientWidth"), "its label is cut"
+    os.close(lock)

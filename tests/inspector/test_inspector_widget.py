@@ -237,7 +237,8 @@ def test_runs_open_by_id_and_an_unknown_one_is_one_line(both, workspace, monkeyp
     monkeypatch.setenv("JPY_SESSION_NAME", "notebook")
     with Experiment.open(workspace).run("evaluate", {"policy": "trained", "model": "some/model"}) as run:
         log_readings(run, both["before"])
-    with Experiment.open(workspace).run("evaluate", {"policy": "warm start"}) as other:
+    with Experiment.open(workspace).run("evaluate", {"policy": "the notebook's default"}) as other:
+        other.tags({"policy": "warm start"})
         log_readings(other, both["after"])
     inspector = show(run.id, tracking=workspace)
     assert [e["policy"] for e in inspector.catalog] == ["trained", "trained"]

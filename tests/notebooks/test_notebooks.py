@@ -161,7 +161,7 @@ def test_the_notebooks_run_from_quickstart_to_case_study(tiny_model: str, worksp
     assert all(displays_its_figures(path) for path in executed)
 
     ledger = Experiment.open(workspace)
-    run = load_runs(ledger, "params.policy = 'one'").iloc[0]
+    run = load_runs(ledger, "tags.policy = 'one'").iloc[0]
     assert run["parent"] == result.run_id
     assert run["run_id"] == rows["run_id"].iloc[0]
     results = load_results(ledger.join(run["run_id"]))
