@@ -93,7 +93,12 @@ def run(a: argparse.Namespace) -> int:
 
 def _about_chunks(document: Document, agent: Agent) -> int:
     """Estimate the number of chunks from the beginning of the text, because counting all of it would take a while."""
-    beginning = next(document.blocks())[:SAMPLE_CHARS]
+    beginning = ""
+    # The first block may be only the line with a file's name, whose words take more tokens than others.
+    for block in document.blocks():
+        beginning = (beginning + block)[:SAMPLE_CHARS]
+        if len(beginning) == SAMPLE_CHARS:
+            break
     tokens = max(1, agent.encoder.tokenizer.count(beginning))
     chunk_characters = max(1, len(beginning)) / tokens * agent.encoder.budget.chunk_tokens
     return max(1, round(document.about_characters / chunk_characters))
@@ -119,11 +124,19 @@ def _document(a: argparse.Namespace) -> Document:
     """Convert the files to one document. Errors in questions and files are raised here, before a model is loaded."""
     from tqdm.auto import tqdm
 
-    from memagent_lib.documents import ConverterOptions, Document, SavedReading, questions_to_answer
+    from memagent_lib.documents import (
+        ConverterOptions,
+        Document,
+        SavedReading,
+        questions_to_answer,
+        require_continuable,
+    )
     from memagent_lib.paths import require_apart, require_replaceable
 
     saved = SavedReading.load(a.previous) if a.previous else None
     questions_to_answer(a.question, saved, a.reader or "overwrite")
+    if saved and a.reader:
+        require_continuable(saved, a.reader)
     require_replaceable(*filter(None, (a.journal, a.save, a.html)))
     require_apart({"--journal": a.journal, "--save": a.save, "--html": a.html}, a.paths)
     options = ConverterOptions(encoding=a.encoding, ocr=a.ocr)

@@ -11,7 +11,7 @@ import re
 from array import array
 from collections import OrderedDict, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -59,7 +59,11 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class MemoryChange:
-    """What one turn (from 0) changed in its memory. ``pieces`` is empty if the memory is unchanged."""
+    """What one turn (from 0) changed in its memory. ``pieces`` is empty if the memory is unchanged.
+
+    ``kind`` is the prompt's. ``displayed`` is what it displayed beside the memory and the chunk: a recalled memory. For
+    a merge, it is both memories, and ``chunk`` is the span that the second one covers.
+    """
 
     turn: int
     chunk: tuple[int, int]
@@ -69,6 +73,8 @@ class MemoryChange:
     signal: str
     cut: bool
     bad_memory: BadMemory | None = None
+    kind: str = Kind.READ.name
+    displayed: tuple[str, ...] = ()
 
 
 class _State(NamedTuple):
@@ -188,25 +194,37 @@ class Provenance:
         brought = self._bring(pieces, memory, chunk)
         carried = self._carried_over(before, set(origins))
         self._remember(_State(memory, origins, (*carried, *brought)))
-        read = turn.prompt.chunk
+        prompt = turn.prompt
+        read = prompt.chunk
+        old = before.text
+        displayed: tuple[str, ...] = ()
+        if chunk is None:
+            displayed = (prompt.memory, read.text)
+        elif prompt.replaced is not None:
+            # A recalled memory stands behind the one that is replaced. It was no part of it, so it cannot be dropped.
+            old = prompt.replaced
+            displayed = (prompt.memory.removeprefix(old).strip(),)
         self.steps.append(
             MemoryChange(
                 self._turns,
                 (read.start, read.end),
                 memory,
                 # An unchanged memory has nothing to display, and most turns change nothing.
-                pieces if memory != before.text else (),
-                tuple(_left_out(before.text, used)),
+                pieces if memory != old else (),
+                tuple(_left_out(old, used)),
                 turn.reply.signal,
                 turn.reply.cut,
                 turn.bad_memory,
+                prompt.kind.name,
+                displayed,
             )
         )
 
     def _carried_over(self, before: _State, origins: set[int]) -> list[int]:
         """Return the phrases of the memory ``before`` that remain in the next memory; mark the others as dropped.
 
-        ``origins`` are those of the next memory's words.
+        ``origins`` are those of the next memory's words. A phrase that was dropped before and returns, because a prompt
+        displayed an old memory again, becomes a new phrase.
         """
         words = [word.group() for word in WORD.finditer(before.text)]
         carried = []
@@ -221,6 +239,9 @@ class Provenance:
             alive = [origin in origins for word, origin in of_phrase if word in distinctive or not distinctive]
             # A phrase ends when most of what identifies it is gone, whatever filler words are left.
             if alive and 2 * sum(alive) >= len(alive):
+                if phrase.dropped is not None:
+                    number = len(self.phrases)
+                    self.phrases.append(replace(phrase, brought=self._turns, dropped=None))
                 carried.append(number)
             elif phrase.dropped is None:
                 phrase.dropped = self._turns

@@ -4,7 +4,13 @@ This package depends on agents and journals, not on examples, scores or MLflow.
 """
 
 from memagent_lib.documents.converters import ConverterOptions
-from memagent_lib.documents.file_reading import SavedReading, on_bad_memory_for, questions_to_answer, read_files
+from memagent_lib.documents.file_reading import (
+    SavedReading,
+    on_bad_memory_for,
+    questions_to_answer,
+    read_files,
+    require_continuable,
+)
 from memagent_lib.documents.reading_page import FileReading, plain
 from memagent_lib.documents.sources import Document, DocumentError, SourcePosition
 
@@ -19,4 +25,5 @@ __all__ = [
     "plain",
     "questions_to_answer",
     "read_files",
+    "require_continuable",
 ]

@@ -13,15 +13,15 @@ from typing import Any
 from memagent_lib.agent import Agent, AgentSettings
 from memagent_lib.backends import BackendError
 from memagent_lib.bad_memory import OnBadMemory
-from memagent_lib.diagnostics import Provenance
+from memagent_lib.diagnostics import Provenance, live_memories
 from memagent_lib.documents.reading_page import FileReading
 from memagent_lib.documents.sources import Document, Part
 from memagent_lib.driver import Observer
 from memagent_lib.errors import MissingFile
 from memagent_lib.journal import Journal
-from memagent_lib.readers import overwrite, question_list, several_questions
+from memagent_lib.readers import DONE, FOUND, READERS, overwrite, question_list, several_questions
 from memagent_lib.text import whole_characters
-from memagent_lib.trace import Trace, Turn
+from memagent_lib.trace import Kind, Trace, Turn
 
 # A reading whose replies are all empty stops after this many turns, and not earlier, because a memory may well stay
 # empty for the first chunks of a long document.
@@ -97,6 +97,30 @@ def questions_to_answer(
     return found
 
 
+def require_continuable(saved: SavedReading, reader: str) -> None:
+    """Raise :class:`ValueError` if the reader cannot continue the saved reading, or would lose a part of its memory."""
+    before = saved.trace.reader
+    # A reader's own file may be needed by name only; the agent checks what its reader can do.
+    if reader in READERS and not READERS[reader].continues:
+        able = ", ".join(name for name, each in READERS.items() if each.continues)
+        raise ValueError(f"the reader {reader!r} cannot continue a reading; choose from {able}")
+    if not saved.trace.reads:
+        raise ValueError(f"the saved reading by {before!r} has no memory to continue from; read its files again")
+    memories = _memories_at_end(saved.trace)
+    if memories > 1 and reader != before:
+        raise ValueError(
+            f"the saved reading by {before!r} has {memories} memories, and {reader!r} continues only one; "
+            f"use --reader {before}"
+        )
+
+
+def _memories_at_end(trace: Trace) -> int:
+    # The last merge of a tree leaves one. A saved merge lacks its second memory, so the others cannot be counted.
+    if [turn for turn in trace.turns if turn.prompt.kind.writes_memory][-1].prompt.kind == Kind.MERGE:
+        return 1
+    return len(live_memories(trace)[-1])
+
+
 def on_bad_memory_for(model: str | Path) -> str | None:
     """Return the default of ``on_bad_memory`` for reading a person's own documents with ``model``.
 
@@ -138,6 +162,7 @@ def read_files(
         read_before = saved.end
         parts_before = saved.parts
         provenance = saved.provenance
+        require_continuable(saved, agent.reader.source)
     questions = questions_to_answer(questions, saved, agent.reader.name)
     if len(questions) > 1:
         # The questions are read as one list, and answered separately from the same memory.
@@ -164,7 +189,18 @@ def read_files(
     # A model may also fall silent only at the answer.
     if not any(trace.answers.values()):
         raise _silent(observed.turns)
-    return FileReading(questions, trace, document, provenance, settings, time.monotonic() - started)
+    seconds = time.monotonic() - started
+    return FileReading(questions, trace, document, provenance, settings, seconds, _unread(trace, document))
+
+
+def _unread(trace: Trace, document: Document) -> int:
+    """Return how many characters at the document's end were not read because the model ended the reading."""
+    # A passage that a search found may stand far behind the last chunk that was read.
+    in_order = [turn for turn in trace.reads if turn.prompt.kind != FOUND]
+    if not in_order or trace.reads[-1].reply.command != DONE:
+        return 0
+    read = in_order[-1].prompt.chunk.end - document.begins_at
+    return max(0, sum(map(len, document.blocks())) - read)
 
 
 @dataclass

@@ -15,7 +15,8 @@ from memagent_lib.diagnostics import NO_ANSWERS, MemoryChange, MemoryPiece, Phra
 from memagent_lib.documents.sources import Document
 from memagent_lib.pages import Page, render
 from memagent_lib.paths import write_atomically
-from memagent_lib.trace import Trace
+from memagent_lib.readers import FOUND, SEARCH_COMMAND, SLOTS, multislot, signal_in_words
+from memagent_lib.trace import Kind, Trace
 
 MOST_CHANGES = 400
 # The page is for a person: longer lists are cut, and state how many entries are missing.
@@ -36,6 +37,8 @@ class FileReading:
     provenance: Provenance = field(repr=False)
     settings: dict[str, Any] = field(repr=False)
     seconds: float = 0.0
+    unread: int = 0
+    """The characters at the document's end that were not read, because the model ended the reading before them."""
 
     @property
     def answers(self) -> dict[str, str]:
@@ -51,7 +54,7 @@ class FileReading:
 
         This list has only the first few lines about files; the page has all of them.
         """
-        return _of_trace(self.trace) + self.document.warnings
+        return _of_reading(self) + self.document.warnings
 
     def save(self, path: str | Path) -> Path:
         """Save this reading, so that a later :func:`read_files` can continue it as ``previous``."""
@@ -76,7 +79,7 @@ class FileReading:
             "documents/file_reading.html",
             answers=[_answer(self, question) for question in self.questions],
             numbers=_numbers(self),
-            warnings=_of_trace(self.trace) + self.document.warned(),
+            warnings=_of_reading(self) + self.document.warned(),
             history=_history(self),
         )  # fmt: skip
 
@@ -87,8 +90,14 @@ def plain(answer: str) -> str:
     return "".join(character for at, character in enumerate(answer) if at not in hidden)
 
 
-def _of_trace(trace: Trace) -> list[str]:
+def _of_reading(reading: FileReading) -> list[str]:
+    trace = reading.trace
     warnings = []
+    if reading.unread:
+        warnings.append(
+            f"the model ended the reading (DONE) after {len(trace.chunks_read):,} chunks; the last "
+            f"{reading.unread:,} characters were not read"
+        )
     if trace.cut_memories:
         warnings.append(f"{trace.cut_memories:,} memories were cut at their token limit")
     if trace.sampling_left_out:
@@ -111,10 +120,18 @@ def _answer(reading: FileReading, question: str) -> dict[str, Any]:
     return {
         "question": question,
         "runs": [run for run in _runs(answer, pieces, _boxes(answer), all_traced=True) if run.text],
+        "untraced": _untraced(reading, question),
         "evidence": quotes[:MOST_EVIDENCE],
         "more": max(0, len(quotes) - MOST_EVIDENCE),
         "remembered": remembered[:MOST_EVIDENCE],
     }
+
+
+def _untraced(reading: FileReading, question: str) -> str:
+    """Return why no word of this answer has evidence, in words; an answer from excerpts is not traced at all."""
+    if question not in reading.provenance.answers and reading.trace.turns[-1].prompt.chunk:
+        return f"The reader {reading.trace.reader!r} displays excerpts of the text; this answer is not traced to them."
+    return "No word of this answer comes from the text."
 
 
 def _quotes(reading: FileReading, phrases: Sequence[Phrase]) -> list[dict[str, Any]]:
@@ -149,8 +166,11 @@ def _numbers(reading: FileReading) -> list[str]:
     files = ", ".join(names[:MOST_FILES])
     if len(names) > MOST_FILES:
         files += f" and {len(names) - MOST_FILES} more"
+    read = f"{len(trace.chunks_read):,} chunks read"
+    if not trace.reads:
+        read = "one prompt, no memory"
     return [
-        f"{len(trace.chunks_read):,} chunks read",
+        read,
         f"{trace.prompt_tokens:,} prompt and {trace.reply_tokens:,} reply tokens",
         f"reader {trace.reader}",
         f"{reading.seconds:,.1f} s",
@@ -158,24 +178,30 @@ def _numbers(reading: FileReading) -> list[str]:
     ]
 
 
-def _history(reading: FileReading) -> dict[str, Any]:
+def _history(reading: FileReading) -> dict[str, Any] | None:
+    """Return a summary and the turns to list; ``None`` for a reader without a memory."""
     steps = reading.provenance.steps
+    if not steps:
+        return None
+    notes = _notes(reading)
     before = ["", *(step.memory for step in steps)]
     changed = [_has_changed(step, memory) for step, memory in zip(steps, before, strict=False)]
     count = sum(changed)
     turns_changed = f"{count:,} turns" if count != 1 else "1 turn"
     summary = f"{turns_changed} changed the memory, {len(steps) - count:,} left it as it was"
     # A turn that was cut, or that did something other than write, is listed too, even if it left the memory unchanged.
-    is_special = [bool(step.cut or step.signal or step.bad_memory) for step in steps]
-    listed = [step for step, *reasons in zip(steps, changed, is_special, strict=True) if any(reasons)]
+    is_special = [bool(step.cut or step.signal or step.bad_memory or step.displayed) for step in steps]
+    listed = [number for number, reasons in enumerate(zip(changed, is_special, strict=True)) if any(reasons)]
     if len(listed) > MOST_CHANGES:
         # A page with thousands of changes would not open in a browser.
         half = MOST_CHANGES // 2
         listed = listed[:half] + listed[-half:]
         summary += f"; the first and last {half} of {len(listed):,} turns are below"
-    chunks = _chunk_texts(reading.document, [step.chunk for step in listed])
-    turns = [_turn(reading, step) | {"chunk": text} for step, text in zip(listed, chunks, strict=True)]
-    without = sum(text is None for text in chunks)
+    # A merge reads no chunk, but a memory.
+    read = [number for number in listed if steps[number].kind != Kind.MERGE.name]
+    texts = dict(zip(read, _chunk_texts(reading.document, [steps[number].chunk for number in read]), strict=True))
+    turns = [_turn(reading, steps[number], notes[number]) | {"chunk": texts.get(number)} for number in listed]
+    without = sum(text is None for text in texts.values())
     if without:
         summary += f"; {without:,} chunks are not in this page"
     return {"summary": summary, "turns": turns}
@@ -187,13 +213,41 @@ def _has_changed(step: MemoryChange, before: str) -> bool:
     return bool(step.dropped) or any(piece.fresh for piece in step.pieces) or any(words not in before for words in own)
 
 
-def _turn(reading: FileReading, change: MemoryChange) -> dict[str, Any]:
+def _notes(reading: FileReading) -> list[list[str]]:
+    """Return what each turn did besides reading its chunk into the memory: gates, searches, slots and merges."""
+    steps = reading.provenance.steps
+    trace = reading.trace
+    notes = []
+    first_read = len(trace.reads) - len(steps)
+    written: dict[int, int] = {}
+    for number, step in enumerate(steps):
+        found = [signal_in_words(step.signal)]
+        following = steps[number + 1].kind if number + 1 < len(steps) else ""
+        if step.signal.startswith(f"{SEARCH_COMMAND}: ") and following != FOUND.name:
+            found.append("no other passage has these words")
+        if step.kind == FOUND.name:
+            found.append("the passage that the search found")
+        if step.kind == Kind.MERGE.name:
+            # The two memories cover neighbouring spans, so the first one ends where the second one begins.
+            first, second = (written.get(end, "?") for end in step.chunk)
+            found.append(f"merges the memories of turns {first} and {second}")
+        if trace.reader == multislot.name:
+            found.append(f"memory {(first_read + number) % SLOTS + 1} of {SLOTS}")
+        if step.cut:
+            found.append("cut at its limit")
+        written[step.chunk[1]] = step.turn + 1
+        notes.append([note for note in found if note])
+    return notes
+
+
+def _turn(reading: FileReading, change: MemoryChange, notes: list[str]) -> dict[str, Any]:
     return {
         "number": change.turn + 1,
         "position": _positions(reading.document, *change.chunk),
         "gains": sum(piece.fresh for piece in change.pieces),
         "dropped": [plain(words) for words in change.dropped],
-        "notes": [note for note in (change.signal, "cut at its limit" if change.cut else "") if note],
+        "notes": notes,
+        "displayed": change.displayed,
         "runs": [run for run in _runs(change.memory, change.pieces, _boxes(change.memory)) if run.text],
         "bad": str(change.bad_memory or ""),
         "turned_away": [reply.text for reply in change.bad_memory.replies] if change.bad_memory else [],

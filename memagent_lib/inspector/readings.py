@@ -18,7 +18,7 @@ from memagent_lib.documents import plain
 from memagent_lib.errors import nearest
 from memagent_lib.evaluation import Result, line_name
 from memagent_lib.inspector.word_changes import word_changes
-from memagent_lib.readers import can_continue
+from memagent_lib.readers import can_continue, signal_in_words
 from memagent_lib.trace import Kind, Reply, Trace, Turn
 
 
@@ -42,7 +42,6 @@ FATES = (
     FateOnPage(Fate.LOST, "l", "lost"),
     FateOnPage(None, "n", "none"),
 )
-SIGNALS = {"keep": "left its memory unchanged", "done": "stopped reading here"}
 CUT = "memory cut at its limit"
 BAD = "a reply was no memory"
 MOST_PHRASES = 200
@@ -353,8 +352,7 @@ def _shortened(answer: str) -> str:
 
 
 def _signal(reply: Reply) -> str:
-    requested = reply.signal.replace("recall: ", "looks back for: ").replace("search: ", "searches the document for: ")
-    signal = SIGNALS.get(reply.signal, requested)
+    signal = signal_in_words(reply.signal)
     refused = f"the server refused {reply.sampling_left_out}" if reply.sampling_left_out else ""
     return "; ".join(filter(None, (signal, refused)))
 

@@ -18,10 +18,10 @@ from memagent_lib.readers.baselines import blind, full, passages_of, retrieved, 
 from memagent_lib.readers.declaration import Reader, ReaderSession, reader, turns_and_memory
 from memagent_lib.readers.gated import DONE, GATE, KEEP, gated
 from memagent_lib.readers.map_merge import map_merge
-from memagent_lib.readers.multislot import multislot
+from memagent_lib.readers.multislot import SLOTS, multislot
 from memagent_lib.readers.overwrite import overwrite, question_list, several_questions
 from memagent_lib.readers.recall import RECALL, RECALL_COMMAND, recall
-from memagent_lib.readers.registry import READ_KINDS, READERS, can_continue, reader_named
+from memagent_lib.readers.registry import READ_KINDS, READERS, can_continue, reader_named, signal_in_words
 from memagent_lib.readers.retrieving import FOUND, SEARCH, SEARCH_COMMAND, retrieving
 from memagent_lib.readers.shared import SHARED_QUESTION, after_reading, before_answer
 
@@ -37,6 +37,7 @@ __all__ = [
     "SEARCH",
     "SEARCH_COMMAND",
     "SHARED_QUESTION",
+    "SLOTS",
     "Reader",
     "ReaderSession",
     "after_reading",
@@ -56,6 +57,7 @@ __all__ = [
     "retrieved",
     "retrieving",
     "several_questions",
+    "signal_in_words",
     "truncated",
     "turns_and_memory",
 ]

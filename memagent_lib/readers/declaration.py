@@ -69,7 +69,9 @@ def turns_and_memory(previous: Trace | None) -> tuple[list[Turn], str]:
         return [], NO_MEMORY
     # Answers of the previous reading are dropped: its questions may differ from the new ones.
     turns = list(previous.reads)
-    return turns, turns[-1].reply.text
+    # Not always the last read: a merge writes a memory too.
+    memories = [turn.reply.text for turn in previous.turns if turn.prompt.kind.writes_memory]
+    return turns, memories[-1]
 
 
 def reader(prompts: Mapping[Kind, int]) -> Callable[[Callable[..., ReaderSession]], Reader]:

@@ -9,12 +9,12 @@ from memagent_lib.errors import nearest
 from memagent_lib.plugins import PluginError, is_plugin, load_plugin, plugin_name
 from memagent_lib.readers.baselines import blind, full, retrieved, truncated
 from memagent_lib.readers.declaration import Reader
-from memagent_lib.readers.gated import gated
+from memagent_lib.readers.gated import DONE, KEEP, gated
 from memagent_lib.readers.map_merge import map_merge
 from memagent_lib.readers.multislot import multislot
 from memagent_lib.readers.overwrite import overwrite
-from memagent_lib.readers.recall import recall
-from memagent_lib.readers.retrieving import retrieving
+from memagent_lib.readers.recall import RECALL_COMMAND, recall
+from memagent_lib.readers.retrieving import SEARCH_COMMAND, retrieving
 
 READERS: dict[str, Reader] = {
     each.name: each
@@ -22,6 +22,17 @@ READERS: dict[str, Reader] = {
 }  # fmt: skip
 READ_KINDS = frozenset(kind.name for each in READERS.values() for kind in each.prompts if kind.reads)
 """The names of the kinds of prompt that display a part of the document."""
+
+_IN_WORDS = {KEEP: "left its memory unchanged", DONE: "stopped reading here"}
+_REQUESTS = {RECALL_COMMAND: "looks back for", SEARCH_COMMAND: "searches the document for"}
+
+
+def signal_in_words(signal: str) -> str:
+    """Return a reply's signal as pages display it: ``"looks back for: the owl"`` for ``"recall: the owl"``."""
+    command, colon, words = signal.partition(": ")
+    if colon and command in _REQUESTS:
+        return f"{_REQUESTS[command]}: {words}"
+    return _IN_WORDS.get(signal, signal)
 
 
 def reader_named(name: str) -> Reader:

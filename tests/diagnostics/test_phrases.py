@@ -185,3 +185,36 @@ def test_a_phrase_ends_with_its_distinctive_words():
     memories = ["The violet otter lives in Oslo.", "The violet otter lives in a house.", "The otter lives in a house."]
     (phrase, *_) = Provenance.of(trace_of(memories, "Oslo")).phrases
     assert (phrase.text, phrase.brought, phrase.dropped) == ("The violet otter lives in Oslo", 0, 1)
+
+
+def recalled_trace() -> Trace:
+    first = "The violet otter lives in Oslo"
+    prompts = [
+        Prompt(Kind.READ, "q", "", CHUNKS[0]),
+        Prompt(Kind.READ, "q", first, CHUNKS[1]),
+        Prompt(Kind.READ, "q", f"snow\nFrom an earlier memory:\n{first}", CHUNKS[2], memories=2, replaced="snow"),
+        Prompt(Kind.ANSWER, "q", first),
+    ]
+    replies = [first, "snow", first, "Oslo"]
+    return Trace("q", tuple(Turn(prompt, Reply(reply)) for prompt, reply in zip(prompts, replies, strict=True)))
+
+
+def test_a_recalled_memory_is_displayed_and_never_dropped():
+    step = Provenance.of(recalled_trace()).steps[2]
+    assert step.displayed == ("From an earlier memory:\nThe violet otter lives in Oslo",)
+    assert step.dropped == ("snow",)
+
+
+def test_a_recalled_phrase_is_in_memory_again():
+    p = Provenance.of(recalled_trace())
+    assert [(x.text, x.brought, x.dropped) for x in p.phrases] == [
+        ("The violet otter lives in Oslo", 0, 1),
+        ("The violet otter lives in Oslo", 2, None),
+    ]
+    assert [x.brought for x in p.remembered] == [2]
+
+
+def test_a_merge_displays_both_of_its_memories():
+    merge = Turn(Prompt(Kind.MERGE, "q", "left", Chunk(2, "right", 77, 125, 9)), Reply("both"))
+    step = Provenance.of(Trace("q", (merge,))).steps[0]
+    assert (step.kind, step.displayed) == ("merge", ("left", "right"))

@@ -2,6 +2,7 @@
 them.
 """
 
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -377,3 +378,93 @@ def test_a_chunk_over_two_files_names_both(agent, tmp_path):
     page = read_files(agent, [tmp_path], [question("violet otter")]).to_html(tmp_path / "r.html").read_text()
     first = re.search(r"<summary>Turn 1 · (.*?) ·", page)[1]
     assert re.fullmatch(r"a.txt, character 0 to b.txt, character \d+", first)
+
+
+def notes_of_turns(page: str) -> list[str]:
+    return re.findall(r'<summary>Turn \d+ .*?<span class="warn">(.*?)</span></summary>', page)
+
+
+def page_of(encoder, tmp_path, reader: str, reply) -> str:
+    (tmp_path / "a.txt").write_text(FILLER * 9 + OTTER + FILLER * 9)
+    reading = read_files(
+        Agent(encoder, Scripted(reply), READERS[reader]), [tmp_path / "a.txt"], ["Where is the otter?"]
+    )
+    return reading.to_html(tmp_path / "r.html").read_text()
+
+
+def test_a_page_names_searches_and_what_they_found(encoder, tmp_path):
+    def search(text: str) -> str:
+        if "your search found" in text or "Text:" not in text:
+            return "old mill"
+        return "small boat\nSEARCH: violet otter"
+
+    notes = notes_of_turns(page_of(encoder, tmp_path, "retrieving", search))
+    assert notes[0] == "searches the document for: violet otter"
+    assert notes[1] == "the passage that the search found"
+    assert notes[-1] == "searches the document for: violet otter, no other passage has these words"
+
+
+def test_a_page_names_the_slot_that_each_turn_writes(encoder, tmp_path):
+    replies = itertools.cycle(["old mill", "small boat", "drifts past"])
+    page = page_of(encoder, tmp_path, "multislot", lambda text: next(replies))
+    assert notes_of_turns(page)[:5] == [f"memory {slot} of 4" for slot in (1, 2, 3, 4, 1)]
+
+
+def test_a_page_names_the_turns_that_a_merge_joins(encoder, tmp_path):
+    page = page_of(encoder, tmp_path, "map_merge", lambda text: "violet otter")
+    merges = [note for note in notes_of_turns(page) if note.startswith("merges")]
+    assert merges[0] == "merges the memories of turns 1 and 2"
+    assert len(merges) == page.count("<small>displayed</small>") / 2
+    assert "?" not in "".join(merges)
+
+
+def test_a_page_displays_the_memory_that_was_recalled(encoder, tmp_path):
+    replies = iter(["violet otter", "mill", "boat\nRECALL: violet", *["old mill"] * 20])
+    page = page_of(encoder, tmp_path, "recall", lambda text: next(replies))
+    assert notes_of_turns(page) == ["looks back for: violet"]
+    assert "<small>displayed</small> From an earlier memory:\nviolet otter</div>" in page
+
+
+def test_an_early_end_names_the_characters_not_read(encoder, tmp_path):
+    text = FILLER * 30
+    (tmp_path / "a.txt").write_text(text)
+    agent = Agent(encoder, Scripted(lambda prompt: "DONE\nold mill" if "Text:" in prompt else "mill"), gated)
+    reading = read_files(agent, [tmp_path / "a.txt"], ["q"])
+    left = len(text) - reading.trace.reads[-1].prompt.chunk.end
+    early = f"the model ended the reading (DONE) after 1 chunks; the last {left:,} characters were not read"
+    assert reading.warnings == [early]
+    assert early in reading.to_html(tmp_path / "r.html").read_text()
+
+
+def test_an_answer_from_excerpts_is_called_untraced(encoder, tmp_path):
+    page = page_of(encoder, tmp_path, "truncated", notes)
+    assert "displays excerpts of the text; this answer is not traced to them." in page
+    assert "No word of this answer" not in page and "turn by turn" not in page
+    assert "No word of this answer comes from the text." in page_of(encoder, tmp_path, "blind", notes)
+
+
+def test_a_merged_memory_continues_with_another_reader(encoder, tmp_path):
+    (tmp_path / "a.txt").write_text(FILLER * 20)
+    (tmp_path / "b.txt").write_text(FILLER)
+    merge = Agent(encoder, Scripted(lambda text: "merged" if FILLER[:9] not in text else "part"), READERS["map_merge"])
+    read_files(merge, [tmp_path / "a.txt"], ["q"]).save(tmp_path / "s.json")
+    reading = read_files(Agent(encoder, Scripted(notes)), [tmp_path / "b.txt"], previous=tmp_path / "s.json")
+    assert reading.trace.turns[-2].prompt.memory == "merged"
+
+
+@pytest.mark.parametrize(
+    ("reader", "error"),
+    [
+        (
+            "multislot",
+            "the saved reading by 'multislot' has 4 memories, and 'overwrite' continues only one; use --reader",
+        ),
+        ("truncated", "the saved reading by 'truncated' has no memory to continue from; read its files again"),
+    ],
+)
+def test_a_continuation_that_would_lose_memories_is_refused(encoder, tmp_path, reader, error):
+    (tmp_path / "a.txt").write_text(FILLER * 20)
+    agent = Agent(encoder, Scripted(lambda text: f"code {len(text)}"), READERS[reader])
+    read_files(agent, [tmp_path / "a.txt"], ["q"]).save(tmp_path / "s.json")
+    with pytest.raises(ValueError, match=error):
+        read_files(Agent(encoder, Scripted(notes)), [tmp_path / "a.txt"], previous=tmp_path / "s.json")
