@@ -69,7 +69,8 @@ class StatusLine:
         if not self.unit:
             return self.what
         done = f"{self.done:,.1f}".removesuffix(".0")
-        of = "" if self.total is None else f" of {self.total:,.0f}"
+        # An estimated total may turn out too small, and "16 of 15" is no progress.
+        of = "" if self.total is None else f" of {max(self.total, self.done):,.0f}"
         return f"{self.what}: {done}{of} {self.unit}"
 
     def _seconds(self) -> float:

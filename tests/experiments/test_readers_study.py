@@ -8,11 +8,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from experiments.studies.readers.study import HERE, objectives, plan, results_of, steps
+from experiments.studies.readers.study import HERE, missing, objectives, plan, results_of, steps
 from experiments.studies.readers.table import NO_BOX, OTHER_WORDS, RIGHT, form, form_table, forms, score_table
 from memagent_lib.prompts import Template
 from memagent_lib.readers import GATE, READERS
-from memagent_lib.rl import Recipe
+from memagent_lib.rl import Recipe, RunFolder, TrainingState, TrainingStatus
 from memagent_lib.sft import SftRecipe
 from memagent_lib.trace import BadMemory, Kind, Prompt, Reply, Trace, Turn
 
@@ -69,6 +69,19 @@ def test_the_plan_states_hours_and_leaves_out_what_is_done(tmp_path):
     assert "train        0 of 4 to do,  0.00 hours of two idle cores" in plan(todo)
     with pytest.raises(ValueError, match=r"the budget is 20; choose fewer --readers"):
         plan([replace(step, hours=9.0) for step in todo])
+
+
+def test_a_table_names_what_is_missing_and_how_far_it_came(tmp_path):
+    todo = steps(tmp_path, ["gated", "recall"], lengths=[4])
+    for step in todo:
+        if step.name.split()[0] in ("data", "warm", "form") or step.name == "train gated 0":
+            step.mark.parent.mkdir(exist_ok=True)
+            step.mark.touch()
+    assert missing(todo) == ["missing: train, 3 of 4: recall 0, gated 1, recall 1", "missing: evaluate, 4 of 4: all"]
+    folder = RunFolder(tmp_path / "train" / "recall_0")
+    folder.path.mkdir(parents=True)
+    folder.write_status(TrainingStatus(state=TrainingState.STOPPED, step=40, steps=120))
+    assert missing(todo)[0] == "missing: train, 3 of 4: recall 0 (stopped at step 40 of 120), gated 1, recall 1"
 
 
 def test_the_whole_study_is_in_budget_and_names_its_readers(tmp_path):

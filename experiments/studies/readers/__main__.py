@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from experiments.studies.readers.study import SEEDS, TESTED, Step, objectives, plan, results_of, steps
+from experiments.studies.readers.study import SEEDS, TESTED, Step, missing, objectives, plan, results_of, steps
 from experiments.studies.readers.table import form_table, forms, score_table
 from memagent_lib.evaluation import gather_rows, read_results
 
@@ -41,6 +41,7 @@ def main() -> None:
         for step in todo:
             run(step)
     print_tables(options.folder)
+    print("\n".join(["", *missing(todo)]))
 
 
 def run(step: Step) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from memagent_lib.rl import RunFolder
 from memagent_lib.settings import read_toml, toml_value
 
 HERE = Path(__file__).parent
@@ -94,6 +95,29 @@ def plan(todo: Sequence[Step]) -> list[str]:
     if total > MOST_HOURS:
         raise ValueError(f"the steps need {total:.1f} hours and the budget is {MOST_HOURS:.0f}; choose fewer --readers")
     return lines
+
+
+def missing(todo: Sequence[Step]) -> list[str]:
+    """Return a line per group of steps that are not done, with their names and how far each training came."""
+    lines = []
+    for group in dict.fromkeys(step.name.split()[0] for step in todo):
+        of_group = [step for step in todo if step.name.split()[0] == group]
+        left = [step for step in of_group if not step.done]
+        names = ", ".join(filter(None, map(_named, left)))
+        if left and len(left) == len(of_group) and "(" not in names:
+            names = "none has begun" if group == "train" else "all"
+        if left:
+            lines.append(f"missing: {group}, {len(left)} of {len(of_group)}: {names}")
+    return lines
+
+
+def _named(step: Step) -> str:
+    group, _, name = step.name.partition(" ")
+    folder = RunFolder(Path(step.arguments[step.arguments.index("--out") + 1]))
+    if group != "train" or not (folder.path / "status.json").is_file():
+        return name
+    status = folder.status()
+    return f"{name} ({status.state} at step {status.step} of {status.steps})"
 
 
 def results_of(folder: Path, reader: str, seed: int | None) -> Path:
