@@ -43,7 +43,7 @@ def test_the_bytes_of_smollm2_are_those_worked_by_hand():
         "logits": 1.61,  # 2,048 x 49,152 x 4 bytes x 4 copies
         "training process": 1.5,
         "2 rollout servers": 7.22,  # each 0.54 of weights, 1.07 of cache and 2.0 of its process
-        "Ray and trainer": 1.5,
+        "Ray and trainer": 2.9,
     }
 
 
@@ -68,7 +68,7 @@ def test_adapters_alone_have_gradients_and_moments():
 
 
 def test_adapters_leave_room_for_larger_micro_batches():
-    sizes = {"window": 371, "servers": 2, "workers": 1, "machine_bytes": 23 * GB}
+    sizes = {"window": 371, "servers": 2, "workers": 1, "machine_bytes": 25 * GB}
     assert choose_fit(SMOLLM2, **sizes, half=True).micro_batch_tokens == 2048
     assert choose_fit(SMOLLM2, **sizes, half=True, lora_rank=8).micro_batch_tokens == 4096
 
@@ -97,9 +97,9 @@ def test_checkpointing_saves_each_layers_input_and_one_layer():
     [
         (64 * GB, 8192, 2, False),
         (25 * GB, 2048, 2, False),
-        (19 * GB, 1024, 2, False),
-        (14 * GB, 1024, 1, False),
-        (12.5 * GB, 1024, 1, True),
+        (21 * GB, 1024, 2, False),
+        (16 * GB, 1024, 1, False),
+        (14 * GB, 1024, 1, True),
         (4 * GB, 1024, 1, True),
     ],
 )
@@ -128,7 +128,7 @@ def test_too_little_free_memory_is_refused_with_the_numbers():
     needed = memory_of(SMOLLM2, fit)
     require_free(needed, fit, 13 * GB)
     message = (
-        r"the run can need 16\.8 GB \(weights 0\.5, .*logits 1\.6.*\) and 7\.0 GB are free; .*"
+        r"the run can need 18\.2 GB \(weights 0\.5, .*logits 1\.6.*\) and 7\.0 GB are free; .*"
         r"lower verl\.\S+ppo_max_token_len_per_gpu \(now 2,048\)"
     )
     with pytest.raises(MemoryShort, match=message):

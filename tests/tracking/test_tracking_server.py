@@ -45,7 +45,9 @@ def server(made_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         "1",
         *store,
     ]
-    environ = os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true"}
+    # Jobs would take eight processes, and leave a folder in /dev/shm after every run of this file.
+    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    environ = os.environ | quiet
     with open(folder / "log", "wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=environ, start_new_session=True)
     try:

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from experiments.studies.speed import supervised
 from memagent_lib.paths import read_lines_from, root
 
 POLL_S = 0.2
+MEMORY_EVERY = 5  # looks, because the system walks all pages of a process to divide the shared ones
 ROLES = {  # the first key that occurs in a process's command line decides
     "EngineCore": "engine",
     "vLLMHttpServer": "server",
@@ -80,8 +82,8 @@ def peak_memory() -> Iterator[Callable[[], float]]:
 class Watched:
     """One run: its rows of metrics, and for each row the time of arrival and the processor seconds by role until then.
 
-    Times are in seconds from the start. ``peak_mb`` is the most resident memory of all processes together, and
-    ``role_mb`` that of the processes of each role; pages that processes share count for each of them.
+    Times are in seconds from the start. ``peak_mb`` is the most memory of all processes together, and
+    ``role_mb`` that of the processes of each role; a page that several processes share is divided among them (PSS).
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -137,8 +139,10 @@ def watch(
 def _looker(seen: Watched, supervisor: psutil.Process) -> Callable[[], None]:
     roles: dict[tuple[int, float], str] = {}
     spent: dict[tuple[int, float], float] = {}
+    looks = count()
 
     def look() -> None:
+        measured = next(looks) % MEMORY_EVERY == 0
         memory: Counter[str] = Counter()
         for process in supervisor.children(recursive=True):
             with suppress(psutil.Error):
@@ -149,7 +153,8 @@ def _looker(seen: Watched, supervisor: psutil.Process) -> Callable[[], None]:
                 spent[key] = used.user + used.system
                 # Ray renames its workers while they run, so a role that was found once is not replaced by "ray".
                 roles[key] = found if found not in ("ray", "other") else roles.get(key, found)
-                memory[roles[key]] += process.memory_info().rss
+                if measured:
+                    memory[roles[key]] += process.memory_full_info().pss
         seen.peak_mb = max(seen.peak_mb, memory.total() / 1e6)
         for name, size in memory.items():
             seen.role_mb[name] = max(seen.role_mb.get(name, 0.0), size / 1e6)

@@ -37,7 +37,9 @@ LOGITS_COPIES = 4  # logits, divided by the temperature, their log_softmax, and 
 KV_CACHE_BYTES = 1 << 30  # VLLM_CPU_KVCACHE_SPACE
 SERVER_BYTES = 2.0e9  # an engine without weights and cache, 1.9 to 2.1 measured: vLLM, torch and Ray in one process
 WORKER_BYTES = 1.5e9  # the training process without the model: verl, torch, Ray, the rows of a step
-BESIDE_BYTES = 1.5e9  # Ray's own processes, the trainer and the supervisor
+# Peaks of proportional memory (PSS) in a run on two cores: trainer 0.8, command 0.6, transfer queue 0.6, Ray 0.5,
+# supervisors 0.4; experiments/studies/speed/README.md.
+BESIDE_BYTES = 2.9e9
 SAFETY = 0.8  # of the machine: the system, the page cache and the person at it need some too
 LEAST_FREE = 0.5  # of a run's bytes: the worst case is rare, and a run that would fit must not be refused
 
