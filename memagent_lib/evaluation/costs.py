@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from memagent_lib.evaluation.lines import SAME, keyed
-from memagent_lib.evaluation.tables import by_length, grouping_of, wilson
+from memagent_lib.evaluation.tables import by_length, by_task, grouping_of, wilson
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +60,8 @@ def with_costs(results: pd.DataFrame) -> pd.DataFrame:
 
 def cost_overview(results: pd.DataFrame) -> pd.DataFrame:
     """Return the costs per task, reader and file or length, the rows of :func:`overview`, as text for a terminal."""
-    table = costs(results, ["task", "reader", grouping_of(results)])
+    by = ["task", "reader", grouping_of(results)]
+    table = by_task(costs(results, by), results, by)
     for name in COSTS:
         if name in table:
             table[name] = [amount(value) for value in table[name]]

@@ -177,7 +177,7 @@ def overview(results: pd.DataFrame) -> pd.DataFrame:
         summary[name] = ["" if pd.isna(share) else f"{100 * share:.1f} %" for share in summary[name]]
     rules = results.groupby(by, dropna=False)["rule"].agg(lambda names: ", ".join(sorted(set(names.dropna()))))
     summary = summary.merge(rules.rename("judge").reset_index(), on=by)
-    summary = by_length(summary, by)
+    summary = by_task(summary, results, by)
     columns = [*by, "judge", "n", "failed", "score", "capture", "retention"]
     if "model_verdict" in results and results["model_verdict"].notna().any():
         verdicts = results.groupby(by, dropna=False)["model_verdict"].agg(_verdict_cell)
@@ -190,6 +190,14 @@ def _verdict_cell(verdicts: pd.Series) -> str:
     """Return a table cell with the rate of a model judge's verdicts; undecided ones are left out."""
     decided = verdicts.dropna().astype(float)
     return str(wilson(decided.sum(), len(decided))) if len(decided) else "none decided"
+
+
+def by_task(table: pd.DataFrame, results: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Sort rows by task, reader and length or file, the columns of ``by``; readers in the order of the results."""
+    task, reader, _ = by
+    readers = list(results[reader].unique())
+    order = sorted(table.index, key=lambda at: (natural(table.at[at, task]), readers.index(table.at[at, reader])))
+    return by_length(table.loc[order], by)
 
 
 def by_length(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
