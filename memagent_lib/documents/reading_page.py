@@ -95,8 +95,7 @@ def _of_reading(reading: FileReading) -> list[str]:
     warnings = []
     if reading.unread:
         warnings.append(
-            f"the model ended the reading (DONE) after {len(trace.chunks_read):,} chunks; the last "
-            f"{reading.unread:,} characters were not read"
+            f"the model ended the reading (DONE) before the last {reading.unread:,} characters, which were not read"
         )
     if trace.cut_memories:
         warnings.append(f"{trace.cut_memories:,} memories were cut at their token limit")

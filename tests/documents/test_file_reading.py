@@ -431,7 +431,7 @@ def test_an_early_end_names_the_characters_not_read(encoder, tmp_path):
     agent = Agent(encoder, Scripted(lambda prompt: "DONE\nold mill" if "Text:" in prompt else "mill"), gated)
     reading = read_files(agent, [tmp_path / "a.txt"], ["q"])
     left = len(text) - reading.trace.reads[-1].prompt.chunk.end
-    early = f"the model ended the reading (DONE) after 1 chunks; the last {left:,} characters were not read"
+    early = f"the model ended the reading (DONE) before the last {left:,} characters, which were not read"
     assert reading.warnings == [early]
     assert early in reading.to_html(tmp_path / "r.html").read_text()
 
