@@ -265,18 +265,22 @@ class Encoder:
             f"{self.reply_limit(Kind.READ):,}) and {whose} allows {allowed:,}; lower {fix}"
         )
 
+    def require_question(self, question: str, what: str = "the question") -> None:
+        """Raise :class:`BudgetError`, which calls the question ``what``, if it exceeds ``question_tokens``."""
+        tokens = self._count(question)
+        if tokens > self.budget.question_tokens:
+            raise BudgetError(
+                f"{what} is {tokens:,} tokens and question_tokens allows {self.budget.question_tokens:,}; "
+                "shorten it or raise question_tokens"
+            )
+
     def encode(self, prompt: Prompt) -> Request:
         """Return the request for ``prompt``.
 
         Raises :class:`BudgetError` if the question or the whole prompt exceeds its budget.
         """
         # Checked separately, because a long question could use up the tokens that a short chunk leaves.
-        question_tokens = self._count(prompt.question)
-        if question_tokens > self.budget.question_tokens:
-            raise BudgetError(
-                f"the question is {question_tokens:,} tokens and question_tokens allows "
-                f"{self.budget.question_tokens:,}; shorten it or raise question_tokens"
-            )
+        self.require_question(prompt.question)
         parts = self.template.parts(prompt)
         ids = self.tokenizer.chat(*parts)
         limit = self.prompt_limit(prompt.kind, prompt.memories)

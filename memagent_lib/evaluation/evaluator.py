@@ -170,6 +170,7 @@ def evaluate(
     """
     if not agent.reader.has_memory:
         shared_reading = ""
+    agent.encoder.require_question(shared_reading, "the text of the shared reading (shared_question)")
     if total is None and hasattr(examples, "__len__"):
         total = len(examples)
     on_result = progress if callable(progress) else None

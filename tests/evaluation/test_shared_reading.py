@@ -24,7 +24,7 @@ from memagent_lib.evaluation import (
     to_frame,
 )
 from memagent_lib.inspector import Readings
-from memagent_lib.prompts import Budget, Encoder, Template
+from memagent_lib.prompts import Budget, BudgetError, Encoder, Template
 from memagent_lib.readers import READERS
 from memagent_lib.trace import Reply
 
@@ -178,6 +178,14 @@ def test_once_for_all_and_once_each_are_lines_of_their_own(encoder, tmp_path: Pa
         save_rows(to_frame(results).assign(policy="p"), tmp_path, "p")
     rows = keyed(pd.read_parquet(tmp_path / "p.parquet"))
     assert list(rows.groupby("line").size().items()) == [("p", 2), ("p, reading once for all", 2)]
+
+
+def test_too_long_a_text_for_all_questions_is_refused_first(encoder):
+    backend = Scripted(reply)
+    agent = Agent(encoder, backend, READERS["overwrite"])
+    with pytest.raises(BudgetError, match=r"\(shared_question\) is \d+ tokens and question_tokens allows 32; shorten"):
+        evaluate(agent, questions("owl"), progress=False, shared_reading=ALL * 30)
+    assert evaluate(replace(agent, reader=READERS["blind"]), questions("owl"), progress=False, shared_reading=ALL * 30)
 
 
 def test_the_text_of_a_shared_reading_needs_the_reading(tmp_path: Path, capsys):
