@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def stub(tmp_path) -> dict[str, str]:
         command.parent.mkdir(exist_ok=True)
         command.write_text(f'#!/bin/sh\necho "{name} $@"\nexit {status}\n')
         command.chmod(0o755)
-    return os.environ | {"BIN": str(tmp_path / "bin"), "STEPS": "7", "DEVICE": "cpu"}
+    return os.environ | {"BIN": str(tmp_path / "bin"), "STEPS": "7", "DEVICE": "cpu", "MODEL": "owl"}
 
 
 def run(env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess:
@@ -38,6 +39,19 @@ def test_a_part_that_fails_does_not_stop_the_next(stub, tmp_path):
     ]
     assert lines[1].endswith("model.device=cpu verl.trainer.total_training_steps=7")
     assert (tmp_path / "out" / "machine.txt").read_text()
+
+
+def test_a_missing_adapter_is_refused_before_any_part_runs(stub, tmp_path):
+    script = tmp_path / "experiments" / "studies" / "speed" / SCRIPT.name
+    script.parent.mkdir(parents=True)
+    shutil.copy(SCRIPT, script)  # it looks for the adapter beside itself
+    del stub["MODEL"]
+    refused = subprocess.run([script, "out", "doctor", "step"], env=stub, capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        "experiments/studies/prose/warm_start is missing; MODEL names another model or adapter to train\n"
+    )
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_unknown_part_is_refused_before_any_runs(stub, tmp_path):

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from experiments.studies.speed import supervised
 from memagent_lib.paths import read_lines_from, root
 
 POLL_S = 0.2
-MEMORY_EVERY = 5  # looks, because the system walks all pages of a process to divide the shared ones
+MEMORY_S = 1.0  # between two looks at memory, because the system walks all pages of a process to divide the shared ones
 ROLES = {  # the first key that occurs in a process's command line decides
     "EngineCore": "engine",
     "vLLMHttpServer": "server",
@@ -120,15 +119,17 @@ def watch(
             start_new_session=True,
         ) as supervisor,
     ):
-        look = _looker(seen, psutil.Process(supervisor.pid))
-        while not over:
-            over = bool(select.select([supervisor.stdout], [], [], POLL_S)[0])  # look once more after the end
-            look()
-            rows, offset = read_lines_from(metrics, offset)
-            for row in rows:
-                seen.rows.append(row["data"] | {"step": row["step"]})
-                seen.times.append(time.monotonic() - started)
-                seen.spent.append(Counter(seen.total))
+        roles: dict[_Key, str] = {}
+        look = _looker(seen, psutil.Process(supervisor.pid), roles)
+        with _memory_watched(seen, psutil.Process(supervisor.pid), roles):
+            while not over:
+                over = bool(select.select([supervisor.stdout], [], [], POLL_S)[0])  # look once more after the end
+                look()
+                rows, offset = read_lines_from(metrics, offset)
+                for row in rows:
+                    seen.rows.append(row["data"] | {"step": row["step"]})
+                    seen.times.append(time.monotonic() - started)
+                    seen.spent.append(Counter(seen.total))
         seen.seconds = time.monotonic() - started
         status = int(supervisor.stdout.readline() or 1)  # empty when the command could not be started
     if status:
@@ -136,34 +137,53 @@ def watch(
     return seen
 
 
-def _looker(seen: Watched, supervisor: psutil.Process) -> Callable[[], None]:
-    roles: dict[tuple[int, float], str] = {}
-    spent: dict[tuple[int, float], float] = {}
-    looks = count()
+_Key = tuple[int, float]  # process id and time of creation, because an id can be used again
+
+
+def _looker(seen: Watched, supervisor: psutil.Process, roles: dict[_Key, str]) -> Callable[[], None]:
+    spent: dict[_Key, float] = {}
 
     def look() -> None:
-        measured = next(looks) % MEMORY_EVERY == 0
-        memory: Counter[str] = Counter()
         for process in supervisor.children(recursive=True):
             with suppress(psutil.Error):
-                key = process.pid, process.create_time()  # a process id can be used again
+                key = process.pid, process.create_time()
                 used = process.cpu_times()
                 found = role(" ".join(process.cmdline()))
                 # Written after both lookups, which fail if the process ends, so that both tables have the same keys.
                 spent[key] = used.user + used.system
                 # Ray renames its workers while they run, so a role that was found once is not replaced by "ray".
                 roles[key] = found if found not in ("ray", "other") else roles.get(key, found)
-                if measured:
-                    memory[roles[key]] += process.memory_full_info().pss
-        seen.peak_mb = max(seen.peak_mb, memory.total() / 1e6)
-        for name, size in memory.items():
-            seen.role_mb[name] = max(seen.role_mb.get(name, 0.0), size / 1e6)
         seen.processes = max(seen.processes, len(spent))
         seen.total.clear()
         for key, seconds in spent.items():
             seen.total[roles[key]] += seconds
 
     return look
+
+
+@contextmanager
+def _memory_watched(seen: Watched, supervisor: psutil.Process, roles: Mapping[_Key, str]) -> Iterator[None]:
+    """Write peaks of memory to ``seen`` from a thread: a look at it takes longer than a short training step."""
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(MEMORY_S):
+            memory: Counter[str] = Counter()
+            for process in supervisor.children(recursive=True):
+                with suppress(psutil.Error):
+                    key = process.pid, process.create_time()
+                    memory[roles.get(key, "other")] += process.memory_full_info().pss
+            seen.peak_mb = max(seen.peak_mb, memory.total() / 1e6)
+            for name, size in memory.items():
+                seen.role_mb[name] = max(seen.role_mb.get(name, 0.0), size / 1e6)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def role(command_line: str) -> str:
