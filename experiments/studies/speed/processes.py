@@ -52,7 +52,6 @@ def peak_memory() -> Iterator[Callable[[], float]]:
     Memory is sampled ten times a second.
     """
     me = psutil.Process()
-    done = threading.Event()
     peak = 0.0
 
     def look() -> None:
@@ -63,15 +62,24 @@ def peak_memory() -> Iterator[Callable[[], float]]:
                 total += process.memory_info().rss
         peak = max(peak, total / 1e6)
 
+    look()
+    with _repeated(look, 0.1):
+        yield lambda: peak
+
+
+@contextmanager
+def _repeated(look: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Call ``look`` from a thread, with a pause of ``seconds`` before each call."""
+    done = threading.Event()
+
     def watch() -> None:
-        while not done.wait(0.1):
+        while not done.wait(seconds):
             look()
 
-    look()
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
-        yield lambda: peak
+        yield
     finally:
         done.set()
         thread.join()
@@ -120,8 +128,10 @@ def watch(
         ) as supervisor,
     ):
         roles: dict[_Key, str] = {}
-        look = _looker(seen, psutil.Process(supervisor.pid), roles)
-        with _memory_watched(seen, psutil.Process(supervisor.pid), roles):
+        above = psutil.Process(supervisor.pid)
+        look = _looker(seen, above, roles)
+        # Apart, because a look at memory takes longer than a short training step.
+        with _repeated(_memory_looker(seen, above, roles), MEMORY_S):
             while not over:
                 over = bool(select.select([supervisor.stdout], [], [], POLL_S)[0])  # look once more after the end
                 look()
@@ -161,29 +171,18 @@ def _looker(seen: Watched, supervisor: psutil.Process, roles: dict[_Key, str]) -
     return look
 
 
-@contextmanager
-def _memory_watched(seen: Watched, supervisor: psutil.Process, roles: Mapping[_Key, str]) -> Iterator[None]:
-    """Write peaks of memory to ``seen`` from a thread: a look at it takes longer than a short training step."""
-    done = threading.Event()
+def _memory_looker(seen: Watched, supervisor: psutil.Process, roles: Mapping[_Key, str]) -> Callable[[], None]:
+    def look() -> None:
+        memory: Counter[str] = Counter()
+        for process in supervisor.children(recursive=True):
+            with suppress(psutil.Error):
+                key = process.pid, process.create_time()
+                memory[roles.get(key, "other")] += process.memory_full_info().pss
+        seen.peak_mb = max(seen.peak_mb, memory.total() / 1e6)
+        for name, size in memory.items():
+            seen.role_mb[name] = max(seen.role_mb.get(name, 0.0), size / 1e6)
 
-    def watch() -> None:
-        while not done.wait(MEMORY_S):
-            memory: Counter[str] = Counter()
-            for process in supervisor.children(recursive=True):
-                with suppress(psutil.Error):
-                    key = process.pid, process.create_time()
-                    memory[roles.get(key, "other")] += process.memory_full_info().pss
-            seen.peak_mb = max(seen.peak_mb, memory.total() / 1e6)
-            for name, size in memory.items():
-                seen.role_mb[name] = max(seen.role_mb.get(name, 0.0), size / 1e6)
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
+    return look
 
 
 def role(command_line: str) -> str:

@@ -146,7 +146,7 @@ def _log_readings(count: int, folder: Path) -> None:
         for start in range(0, len(results), MAX_TRACES):  # one call logs no more traces
             part = results[start : start + MAX_TRACES]
             with experiment.run(f"evaluate {policy}") as run:
-                save_rows(log_results(run, part, policy=policy, chunk_tokens=128), folder / "scores", policy, add=True)
+                save_rows(log_results(run, part, policy=policy, chunk_tokens=128), folder / "scores", policy)
 
 
 def _timed(module: str, *words: str) -> dict[str, float]:
