@@ -168,9 +168,7 @@ def evaluate(
     text in place of the question (:data:`~memagent_lib.readers.SHARED_QUESTION`), then every question is answered from
     where the reading ended. Readers without a memory still answer each question alone.
     """
-    if not agent.reader.has_memory:
-        shared_reading = ""
-    agent.encoder.require_question(shared_reading, "the text of the shared reading (shared_question)")
+    shared_reading = usable_shared_reading(agent, shared_reading)
     if total is None and hasattr(examples, "__len__"):
         total = len(examples)
     on_result = progress if callable(progress) else None
@@ -182,6 +180,17 @@ def evaluate(
             return run_sync(aevaluate(agent, examples, concurrency, on_result, bar=bar, shared_reading=shared_reading))
         with opened(agent, folder, shared_reading) as (journal, documents):
             return run_sync(aevaluate(agent, examples, concurrency, on_result, journal, documents, bar, shared_reading))
+
+
+def usable_shared_reading(agent: Agent, shared_reading: str) -> str:
+    """Return the text of a shared reading, or "" for a reader without a memory, which cannot share one.
+
+    Raises :class:`BudgetError` if the text has more tokens than a question may have.
+    """
+    if not agent.reader.has_memory:
+        return ""
+    agent.encoder.require_question(shared_reading, "the text of the shared reading (shared_question)")
+    return shared_reading
 
 
 @contextmanager

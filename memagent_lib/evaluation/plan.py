@@ -12,7 +12,7 @@ from pathlib import Path
 from memagent_lib.agent import Agent
 from memagent_lib.data import Example, count, save, split_file, stream
 from memagent_lib.errors import MissingFile
-from memagent_lib.evaluation.evaluator import evaluate
+from memagent_lib.evaluation.evaluator import evaluate, usable_shared_reading
 from memagent_lib.evaluation.results import Result, reading_key
 from memagent_lib.paths import absolute
 from memagent_lib.readers import SHARED_QUESTION, reader_named
@@ -148,12 +148,15 @@ def evaluate_plan(
     agent: Agent, plan: EvaluationPlan, folder: str | Path | None = None, concurrency: int = 64
 ) -> list[Result]:
     """Evaluate everything in a plan with one engine, reader by reader. Saves and resumes like :func:`evaluate`."""
+    agents = {name: replace(agent, reader=reader_named(name)) for name in plan.readers}
+    for each in agents.values():
+        # All before the first reading: a baseline may read for hours before the first reader with a memory.
+        usable_shared_reading(each, plan.shared_reading)
     results: list[Result] = []
     with status_line("reading", plan.total * len(plan.readers), "documents") as bar:
         for name in plan.readers:
-            reading = replace(agent, reader=reader_named(name))
             bar.what = f"reading with {name}"
-            results += evaluate(reading, plan.examples(), concurrency, folder, bar, plan.total, plan.shared_reading)
+            results += evaluate(agents[name], plan.examples(), concurrency, folder, bar, plan.total, plan.shared_reading)
     return results
 
 

@@ -188,6 +188,15 @@ def test_too_long_a_text_for_all_questions_is_refused_first(encoder):
     assert evaluate(replace(agent, reader=READERS["blind"]), questions("owl"), progress=False, shared_reading=ALL * 30)
 
 
+def test_a_baseline_does_not_read_before_a_refused_shared_text(encoder, tmp_path: Path):
+    file = save(questions("owl"), tmp_path / "x.parquet")
+    backend = Scripted(reply)
+    plan = EvaluationPlan([file], readers=("blind", "overwrite"), shared_reading=ALL * 30)
+    with pytest.raises(BudgetError, match="question_tokens allows 32"):
+        evaluate_plan(Agent(encoder, backend, READERS["overwrite"]), plan)
+    assert backend.requests == []
+
+
 def test_the_text_of_a_shared_reading_needs_the_reading(tmp_path: Path, capsys):
     arguments = ["evaluate", "x.parquet", "--out", str(tmp_path), "--model", "m", "--shared-question", "Keep all."]
     assert main(arguments) == 2
