@@ -189,10 +189,11 @@ class Turn:
         return replace(self, reply=_without_ids(self.reply), bad_memory=bad)
 
     def lean(self) -> Turn:
-        """Return the turn without token ids, log-probabilities and its chunk's text."""
+        """Return the turn without token ids, log-probabilities and its chunk's text. A merge's second memory stays."""
         turn = self.without_ids()
         chunk = self.prompt.chunk
-        if chunk is None:
+        # Without its second memory, a merge would not show which two memories the reply replaces.
+        if chunk is None or self.prompt.kind == Kind.MERGE:
             return turn
         return replace(turn, prompt=replace(self.prompt, chunk=replace(chunk, text="")))
 

@@ -21,7 +21,7 @@ from memagent_lib.errors import MissingFile
 from memagent_lib.journal import Journal
 from memagent_lib.readers import DONE, FOUND, READERS, overwrite, question_list, several_questions
 from memagent_lib.text import whole_characters
-from memagent_lib.trace import Kind, Trace, Turn
+from memagent_lib.trace import Trace, Turn
 
 # A reading whose replies are all empty stops after this many turns, and not earlier, because a memory may well stay
 # empty for the first chunks of a long document.
@@ -106,19 +106,12 @@ def require_continuable(saved: SavedReading, reader: str) -> None:
         raise ValueError(f"the reader {reader!r} cannot continue a reading; choose from {able}")
     if not saved.trace.reads:
         raise ValueError(f"the saved reading by {before!r} has no memory to continue from; read its files again")
-    memories = _memories_at_end(saved.trace)
+    memories = len(live_memories(saved.trace)[-1])
     if memories > 1 and reader != before:
         raise ValueError(
             f"the saved reading by {before!r} has {memories} memories, and {reader!r} continues only one; "
             f"use --reader {before}"
         )
-
-
-def _memories_at_end(trace: Trace) -> int:
-    # The last merge of a tree leaves one. A saved merge lacks its second memory, so the others cannot be counted.
-    if [turn for turn in trace.turns if turn.prompt.kind.writes_memory][-1].prompt.kind == Kind.MERGE:
-        return 1
-    return len(live_memories(trace)[-1])
 
 
 def on_bad_memory_for(model: str | Path) -> str | None:

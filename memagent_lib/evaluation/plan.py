@@ -148,15 +148,15 @@ def evaluate_plan(
     agent: Agent, plan: EvaluationPlan, folder: str | Path | None = None, concurrency: int = 64
 ) -> list[Result]:
     """Evaluate everything in a plan with one engine, reader by reader. Saves and resumes like :func:`evaluate`."""
-    agents = {name: replace(agent, reader=reader_named(name)) for name in plan.readers}
-    for each in agents.values():
+    agents = [replace(agent, reader=reader_named(name)) for name in plan.readers]
+    for each in agents:
         # All before the first reading: a baseline may read for hours before the first reader with a memory.
         usable_shared_reading(each, plan.shared_reading)
     results: list[Result] = []
     with status_line("reading", plan.total * len(plan.readers), "documents") as bar:
-        for name in plan.readers:
-            bar.what = f"reading with {name}"
-            results += evaluate(agents[name], plan.examples(), concurrency, folder, bar, plan.total, plan.shared_reading)
+        for each in agents:
+            bar.what = f"reading with {each.reader.name}"
+            results += evaluate(each, plan.examples(), concurrency, folder, bar, plan.total, plan.shared_reading)
     return results
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate, pairwise
 
 import pytest
@@ -165,6 +166,21 @@ def test_two_equal_parts_are_both_gone_once_merged():
     chunks = sliced(f"{OWL} ", "Rain.")
     trace = read(map_merge, chunks, ["4711", "4711", "nothing", "x"])
     assert live_memories(trace) == [("4711",), ("4711", "4711"), ("nothing",), ("nothing",)]
+
+
+@pytest.mark.parametrize("second", ["as read", "missing"])
+def test_a_merge_without_texts_leaves_one_memory_for_two(second):
+    trace = read(map_merge, sliced(f"{OWL} ", "Rain. ", "Wind."), ["owl 4711", "rain", "wind", "wet", "windy", "x"])
+    lean = trace.lean()
+    if second == "missing":  # as earlier versions saved a reading
+        merges = [replace(t, prompt=replace(t.prompt, chunk=replace(t.prompt.chunk, text=""))) for t in lean.turns[3:5]]
+        lean = replace(lean, turns=(*lean.turns[:3], *merges, lean.turns[5]))
+    three = ("owl 4711", "rain", "wind")
+    assert live_memories(lean) == [three[:1], three[:2], three, ("wet", "wind"), ("windy",), ("windy",)]
+    assert live_memories(lean) == live_memories(trace)
+    # The fact was lost in the first merge, and no memory that a merge displayed brings it back.
+    found = diagnose(lean, [(0, len(OWL))], ["4711"], (OWL,))
+    assert found.fates == (H, H, H, L, L, L) and (found.capture, found.retention) == (1.0, 0.0)
 
 
 @pytest.mark.parametrize("reader", [baselines.blind, baselines.full, baselines.truncated, baselines.retrieved])
