@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -159,6 +160,19 @@ def write_atomically(path: str | Path, content: str | bytes) -> Path:
     with replacing(path) as unfinished:
         unfinished.write_bytes(content)
     return Path(path)
+
+
+def apply_umask(folder: Path) -> None:
+    """Give the weights in ``folder`` (safetensors files) the permissions that any new file has.
+
+    safetensors leaves them readable by their owner only, so that a server under another account could not load them.
+    """
+    for file in folder.glob("*.safetensors"):
+        # The process's umask cannot be read without setting it for all threads, so a new file shows its effect.
+        probe = file.with_name(f".{file.name}.{os.getpid()}.mode")
+        probe.touch()
+        shutil.copymode(probe, file)
+        probe.unlink()
 
 
 def read_lines(path: str | Path) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """Files are found from any folder, written whole or not at all, and read as far as they are whole."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from memagent_lib import paths
 from memagent_lib.cli.arguments import file_of
 from memagent_lib.panel import load_recipe
-from memagent_lib.paths import read_lines, replacing, require_apart, require_replaceable, write_atomically
+from memagent_lib.paths import apply_umask, read_lines, replacing, require_apart, require_replaceable, write_atomically
 from memagent_lib.sweeps import SweepSpec
 from memagent_lib.sweeps.specification import plan
 
@@ -28,6 +29,18 @@ def _half_written(path):
     with replacing(path) as unfinished:
         unfinished.write_text("half")
         raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600)])
+def test_saved_weights_have_the_mode_of_new_files(tmp_path, umask, mode):
+    weights = tmp_path / "model.safetensors"
+    weights.touch(mode=0o600)
+    before = os.umask(umask)
+    try:
+        apply_umask(tmp_path)
+    finally:
+        os.umask(before)
+    assert weights.stat().st_mode & 0o777 == mode and list(tmp_path.iterdir()) == [weights]
 
 
 @pytest.mark.parametrize("path", ["/dev/null", "."])

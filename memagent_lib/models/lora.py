@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memagent_lib.paths import apply_umask
+
 if TYPE_CHECKING:
     import torch
 
@@ -49,3 +51,4 @@ def save_adapter(weights: Mapping[str, torch.Tensor], rank: int, alpha: float, f
     # peft's files leave out the adapter's own name, "default".
     named = {name.replace(".default.", "."): weight.bfloat16().contiguous() for name, weight in adapters.items()}
     save_file(named, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    apply_umask(folder)

@@ -14,7 +14,7 @@ import platformdirs
 import psutil
 
 from memagent_lib.errors import UserError
-from memagent_lib.paths import lock_beside, write_atomically
+from memagent_lib.paths import apply_umask, lock_beside, write_atomically
 
 SOURCE_FILE = "source.json"
 """The record in a converted folder of the file that its weights come from."""
@@ -70,6 +70,7 @@ def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
             except BaseException:
                 shutil.rmtree(part, ignore_errors=True)
                 raise
+            apply_umask(part)
             part.rename(folder)
     return folder
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memagent_lib.models import save_adapter
+from memagent_lib.paths import apply_umask
 from memagent_lib.prompts import Encoder
 from memagent_lib.provenance import cores
 from memagent_lib.rl import chosen_device
@@ -94,6 +95,7 @@ def fine_tune(
         _save_adapter(trained, out / "adapter")
         trained = trained.merge_and_unload()
     trained.save_pretrained(finished)
+    apply_umask(finished)
     encoder.tokenizer.hf.save_pretrained(finished)
     return finished
 

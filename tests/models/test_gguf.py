@@ -96,6 +96,7 @@ def test_a_file_is_converted_once_and_again_after_a_kill(gguf, cache):
     file = gguf()
     folder = Path(find_model(str(file)))
     before = (folder / "model.safetensors").stat().st_mtime_ns
+    assert (folder / "model.safetensors").stat().st_mode == (folder / "config.json").stat().st_mode
     copy = shutil.copy(file, file.with_name("tiny copy.gguf"))
     assert find_model(str(file)) == str(folder)
     assert Path(find_model(str(copy))).name == f"tiny copy-{folder.name.rpartition('-')[2]}"

@@ -70,6 +70,8 @@ def test_an_export_joins_the_shards_that_the_ranks_saved(saved: Path, mesh: str,
     assert exported.keys() == policy.keys()
     for name, weight in policy.items():
         assert torch.equal(exported[name], weight), name
+    modes = {oct((folder / "model" / name).stat().st_mode) for name in ("model.safetensors", "config.json")}
+    assert len(modes) == 1, "weights are as readable as other new files"
     assert (folder / "model" / "tokenizer.json").read_bytes() == (folder / "policy" / "tokenizer.json").read_bytes()
 
 

@@ -94,6 +94,10 @@ def test_adapters_are_merged_and_saved_apart(model_folder, tokenizer, data, tmp_
     trained(recipe(model_folder, data, lora_rank=4, steps=2), tokenizer, tmp_path)
     names = json.loads((tmp_path / "adapter/adapter_config.json").read_text())
     assert names["r"] == 4
+    new_file = tmp_path / "new"
+    new_file.touch()
+    saved = [tmp_path / "model/model.safetensors", tmp_path / "adapter/adapter_model.safetensors"]
+    assert {file.stat().st_mode for file in saved} == {new_file.stat().st_mode}
     with safe_open(Path(model_folder) / "model.safetensors", "pt") as weights:
         original = set(weights.keys())
     with safe_open(tmp_path / "model/model.safetensors", "pt") as weights:

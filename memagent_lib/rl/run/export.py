@@ -10,7 +10,7 @@ from typing import Any
 
 from memagent_lib.agent import AgentSettings
 from memagent_lib.models import TOKENIZER_FILES, merged_weights, name_of, record_base, save_adapter
-from memagent_lib.paths import write_atomically
+from memagent_lib.paths import apply_umask, write_atomically
 from memagent_lib.prompts import Template
 from memagent_lib.rl.config import ReadingConfig
 
@@ -53,6 +53,7 @@ def export_model(
         _average(part, Path(average_with), average_share)
         shutil.rmtree(adapter, ignore_errors=True)  # it is no longer the difference of target and original
     _name_dtype(part)
+    apply_umask(part)
     if reading is not None:
         template = Template.load(reading.template)
         settings = AgentSettings.of(template, reading.budget, reading.reader, chat_template, reading.on_bad_memory)
