@@ -1,4 +1,4 @@
-"""``memagent train``, ``follow``, ``stop``, ``resume``: train in the background and watch from any terminal."""
+"""``memagent train``, ``follow``, ``stop``, ``resume``, ``export``: train in the background, watch from anywhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ examples:
   memagent follow runs/seven                   its progress, from any terminal
   memagent stop runs/seven                     end it after its current step, with a checkpoint
   memagent resume runs/seven                   continue it from there, with the same settings
+  memagent export runs/seven --step 40         make a model folder of a checkpoint, before the run ends
 """
+RUN = "the run's folder, as `memagent train` printed it"
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -43,7 +45,12 @@ def add_parser(verbs: Verbs) -> None:
         ("resume", resume, "continue a stopped training run from its last checkpoint, in the background"),
     ):
         verb = add_verb(verbs, name, act, summary)
-        verb.add_argument("folder", metavar="FOLDER", help="the run's folder, as `memagent train` printed it")
+        verb.add_argument("folder", metavar="FOLDER", help=RUN)
+    summary = "make a model folder of a run's checkpoint; a run that finishes does so by itself"
+    verb = add_verb(verbs, "export", export, summary)
+    verb.add_argument("folder", metavar="FOLDER", help=RUN)
+    option(verb, "--step", "N", "the checkpoint's step (default: the last one's)")
+    option(verb, "--out", "FOLDER", "the model folder to write (default: step_N/model in the run's folder)", default="")
 
 
 def run(a: argparse.Namespace) -> int:
@@ -124,4 +131,14 @@ def resume(a: argparse.Namespace) -> int:
     run = panel.resume(a.folder)
     print(f"training in {run.folder.path}")
     look_next(command=f"memagent follow {a.folder}")
+    return 0
+
+
+def export(a: argparse.Namespace) -> int:
+    from memagent_lib.paths import display
+    from memagent_lib.rl import export_checkpoint
+
+    model = display(export_checkpoint(a.folder, a.step, a.out))
+    print(model)
+    look_next(command=f"memagent evaluate DATA.parquet --model {model} --out FOLDER")
     return 0

@@ -65,6 +65,7 @@ from memagent_lib.rl.health import Sign, signs
 from memagent_lib.rl.loaded_code import Loaded, loaded_by
 from memagent_lib.rl.rewards import RewardConfig
 from memagent_lib.rl.run import (
+    ExportError,
     PlanError,
     RunError,
     TrainingPlan,
@@ -73,6 +74,7 @@ from memagent_lib.rl.run import (
     check_training,
     chosen_device,
     dry_run,
+    export_checkpoint,
     launch,
     random_policy,
     require_training,
@@ -93,6 +95,7 @@ __all__ = [
     "ClusterConfig",
     "Credit",
     "DataConfig",
+    "ExportError",
     "Loaded",
     "ModelConfig",
     "Overlong",
@@ -113,6 +116,7 @@ __all__ = [
     "check_training",
     "chosen_device",
     "dry_run",
+    "export_checkpoint",
     "flatten",
     "launch",
     "load_rollouts",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -86,3 +87,45 @@ def test_a_checkpoint_that_would_run_code_is_refused(tmp_path: Path) -> None:
     with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
         whole_weights(tmp_path)
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.fixture
+def stopped(saved: Path, tmp_path: Path) -> Path:
+    """The folder of a run that was stopped after step 8, with checkpoints of steps 4 and 8."""
+    from memagent_lib.rl import Recipe, RunFolder
+
+    case = saved / f"{next(iter(MESHES))}, True"
+    folder = RunFolder(tmp_path / "run")
+    tables = {"model": {"path": str(case / "policy")}, "data": {"train": ["x"], "eval": ["x"]}}
+    tables |= {"reading": {"memory_tokens": 7}, "verl": {"trainer.total_training_steps": 9}}
+    recipe = Recipe.from_tables(tables)
+    for step in (4, 8):
+        shutil.copytree(case / "actor", folder.checkpoints / f"global_step_{step}" / "actor")
+    folder.config.write_text(json.dumps({"config": recipe.to_tables(), "device": "cpu"}))
+    return folder.path
+
+
+def test_a_stopped_run_is_exported_by_one_command(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from memagent_lib.cli.main import main
+
+    assert main(["export", str(stopped)]) == 0
+    model = stopped / "step_8" / "model"
+    assert capsys.readouterr().out.strip().endswith("step_8/model")
+    assert json.loads((model / "memagent.json").read_text())["budget"]["memory_tokens"] == 7
+    assert main(["export", str(stopped), "--step", "4", "--out", str(stopped / "four")]) == 0
+    assert (stopped / "four" / "model.safetensors").read_bytes() == (model / "model.safetensors").read_bytes()
+
+
+def test_an_export_that_cannot_be_made_says_why(stopped: Path, tmp_path: Path) -> None:
+    from memagent_lib.rl import ExportError, export_checkpoint
+
+    with pytest.raises(ExportError, match="no checkpoint of step 5; it has those of steps 4, 8"):
+        export_checkpoint(stopped, 5)
+    export_checkpoint(stopped)
+    with pytest.raises(ExportError, match="step_8/model exists; remove it, or export to another folder with --out"):
+        export_checkpoint(stopped)
+    with pytest.raises(ExportError, match="is not the folder of a training run"):
+        export_checkpoint(tmp_path)
+    shutil.rmtree(stopped / "checkpoints")
+    with pytest.raises(ExportError, match="has no checkpoint yet"):
+        export_checkpoint(stopped)

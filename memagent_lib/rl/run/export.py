@@ -9,13 +9,64 @@ from pathlib import Path
 from typing import Any
 
 from memagent_lib.agent import AgentSettings
+from memagent_lib.errors import UserError
 from memagent_lib.models import TOKENIZER_FILES, merged_weights, name_of, record_base, save_adapter
-from memagent_lib.paths import apply_umask, write_atomically
+from memagent_lib.paths import apply_umask, display, write_atomically
 from memagent_lib.prompts import Template
-from memagent_lib.rl.config import ReadingConfig
+from memagent_lib.rl.config import ReadingConfig, Recipe
+from memagent_lib.rl.run_folder import Checkpoint, RunFolder
 
 ADAPTER_NOTE = "lora_train_meta.json"  # written by verl where a model has adapters
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+
+
+class ExportError(UserError, ValueError):
+    """A run has no such checkpoint, or the folder to export to is taken."""
+
+
+def export_checkpoint(run: str | Path, step: int | None = None, target: str | Path = "") -> Path:
+    """Export a checkpoint of the run in the folder ``run``, which may be stopped or still training; return its folder.
+
+    ``step`` is by default that of the last checkpoint, and ``target`` is ``step_N/model`` in the run's folder. Raises
+    :class:`ExportError` if the run has no such checkpoint, or if ``target`` exists.
+    """
+    folder = RunFolder(Path(run).absolute())
+    if not folder.config.is_file():
+        raise ExportError(f"{display(folder.path)} is not the folder of a training run: it has no {folder.config.name}")
+    checkpoint = _chosen(folder, step)
+    to = folder.path / f"step_{checkpoint.step}" / "model"
+    if target:
+        to = Path(target).absolute()
+    if to.exists():
+        raise ExportError(f"{display(to)} exists; remove it, or export to another folder with --out")
+    to.parent.mkdir(parents=True, exist_ok=True)
+    save_policy(checkpoint, folder.recipe()[0], to)
+    return to
+
+
+def _chosen(folder: RunFolder, step: int | None) -> Checkpoint:
+    found = {checkpoint.step: checkpoint for checkpoint in folder.whole_checkpoints()}
+    if not found:
+        raise ExportError(f"{display(folder.path)} has no checkpoint yet; trainer.save_freq says when one is made")
+    if step is None:
+        return found[max(found)]
+    if step not in found:
+        steps = ", ".join(map(str, found))
+        raise ExportError(f"{display(folder.path)} has no checkpoint of step {step}; it has those of steps {steps}")
+    return found[step]
+
+
+def save_policy(checkpoint: Checkpoint, recipe: Recipe, target: Path) -> None:
+    """Export ``checkpoint`` to the folder ``target`` as ``recipe`` asks for, with the original model's tokenizer."""
+    export_model(
+        checkpoint.huggingface,
+        Path(recipe.model.path),
+        target,
+        recipe.reading,
+        average_with=recipe.model.average_with,
+        average_share=recipe.model.average_share,
+        chat_template=recipe.chat_template,
+    )
 
 
 def export_model(

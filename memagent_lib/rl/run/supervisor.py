@@ -21,10 +21,10 @@ from pathlib import Path
 from types import FrameType
 
 from memagent_lib import processes
-from memagent_lib.paths import read_lines_from, write_atomically
+from memagent_lib.paths import display, read_lines_from, write_atomically
 from memagent_lib.rl.config import Recipe, flatten
 from memagent_lib.rl.health import WINDOW, Sign, points_of, signs
-from memagent_lib.rl.run.export import export_model
+from memagent_lib.rl.run.export import save_policy
 from memagent_lib.rl.run.ray_cluster import cluster_environment
 from memagent_lib.rl.run.stacks import log_stacks
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus, load_rollouts
@@ -282,10 +282,10 @@ class Supervisor:
         last = self.folder.latest_checkpoint()
         healthy = f"no checkpoint is from before those {WINDOW} steps"
         if last:
+            command = f"memagent export {display(self.folder.path)}"
             healthy = (
-                f"step {last.step} is the last checkpoint before those {WINDOW} steps, and a new run can start from "
+                f"step {last.step} is the last checkpoint before those {WINDOW} steps; `{command}` makes a model of it"
             )
-            healthy += str(last.huggingface)
         if aside:
             healthy += f"; later ones are in {self.folder.checkpoints} as unhealthy_step_{aside[0]} and on"
         return f"train.stop_unhealthy: {sign.text}; {healthy}"
@@ -299,19 +299,10 @@ class Supervisor:
         return f"the training process {how}; the log is {self.folder.log}"
 
     def export(self) -> None:
-        """Export the last checkpoint as the trained policy, with the tokenizer of the original model."""
+        """Export the last checkpoint as the trained policy."""
         last = self.folder.latest_checkpoint()
         assert last is not None, "a run that finished has a checkpoint"
-        model = self.config.model
-        export_model(
-            last.huggingface,
-            Path(model.path),
-            self.folder.model,
-            self.config.reading,
-            average_with=model.average_with,
-            average_share=model.average_share,
-            chat_template=self.config.chat_template,
-        )
+        save_policy(last, self.config, self.folder.model)
 
     def write(self, status: TrainingStatus) -> None:
         self.status = status

@@ -15,7 +15,8 @@ NVIDIA's GPUs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from inspect import signature
 from typing import Any
 
@@ -103,6 +104,19 @@ class ReplyEngine(FSDPEngineWithLMHead):
         most = torch.tensor(len(micro_batches(trees, limit)), device=get_device_id())
         dist.all_reduce(most, op=dist.ReduceOp.MAX, group=group)
         return micro_batches(trees, limit, at_least=int(most))
+
+    @contextmanager
+    def disable_adapter(self) -> Iterator[None]:
+        """Compute with the base model alone: it is the reference policy of a model with adapters.
+
+        peft freezes the adapters meanwhile. FSDP learns the type of gradients from the parameters that are trainable in
+        its first forward pass, which is often this one, so they stay trainable here. Gradients are off anyway.
+        """
+        trainable = [weight for weight in self.module.parameters() if weight.requires_grad]
+        with self.module.disable_adapter():
+            for weight in trainable:
+                weight.requires_grad_(True)
+            yield
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
         if self.in_trees:
