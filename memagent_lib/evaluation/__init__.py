@@ -9,6 +9,7 @@ from memagent_lib.evaluation.benchmarks import PUBLISHED, benchmark_rows, benchm
 from memagent_lib.evaluation.costs import COSTS, amount, cost_overview, costs, score_and_cost, with_costs
 from memagent_lib.evaluation.evaluator import aevaluate, evaluate
 from memagent_lib.evaluation.lines import (
+    ALL_TASKS,
     BASELINES,
     FINGERPRINTS,
     LINE,
@@ -16,12 +17,14 @@ from memagent_lib.evaluation.lines import (
     SETTINGS,
     MixedRowsError,
     in_order,
+    in_several_files,
     keyed,
     line_name,
     lines_of,
     rows_of,
     settings_in_words,
     variant_name,
+    with_all_tasks,
 )
 from memagent_lib.evaluation.model_judge import Judgement, ModelJudge, Verdict, open_judge, verdict_in
 from memagent_lib.evaluation.plan import EvaluationPlan, evaluate_plan, save_wrong, shared_text
@@ -29,17 +32,18 @@ from memagent_lib.evaluation.result_code import code_of_replies, code_of_results
 from memagent_lib.evaluation.result_files import read_results, write_results
 from memagent_lib.evaluation.results import COLUMNS, Column, Result, to_frame, turns_to_frame
 from memagent_lib.evaluation.tables import (
-    ALL_TASKS,
     Rate,
     against,
     bad_memory_notes,
     by_judge,
+    by_task,
     failure_reasons,
     fates_at_the_end,
     gather_rows,
     judges,
     mean_columns,
     mixtures,
+    overall_first,
     overview,
     paired,
     paired_interval,
@@ -75,6 +79,7 @@ __all__ = [
     "benchmark_rows",
     "benchmark_table",
     "by_judge",
+    "by_task",
     "case_study",
     "code_of_replies",
     "code_of_results",
@@ -86,6 +91,7 @@ __all__ = [
     "fates_at_the_end",
     "gather_rows",
     "in_order",
+    "in_several_files",
     "judges",
     "keyed",
     "line_name",
@@ -93,6 +99,7 @@ __all__ = [
     "mean_columns",
     "mixtures",
     "open_judge",
+    "overall_first",
     "overview",
     "paired",
     "paired_interval",
@@ -111,6 +118,7 @@ __all__ = [
     "variant_name",
     "verdict_in",
     "wilson",
+    "with_all_tasks",
     "with_costs",
     "write_results",
 ]  # fmt: skip

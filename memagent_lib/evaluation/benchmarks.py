@@ -84,7 +84,7 @@ def benchmark_rows(results: Iterable[Result]) -> pd.DataFrame:
     """Return one row per ``task, metric, reader, length``, with ``score, low, high`` in per cent and ``n``.
 
     The length of LongBench v2's rows may also be a category (``easy``, ``short``). Failed readings are left out. Rows
-    with the benchmarks' averages, which have no interval, come last.
+    with the benchmarks' averages, which have no interval, come first.
     """
     import pandas as pd
 
@@ -99,7 +99,7 @@ def benchmark_rows(results: Iterable[Result]) -> pd.DataFrame:
     for key, values in found.items():
         rate = wilson(sum(values), len(values))
         rows.append(dict(zip(_ROW, (*key, 100 * rate.value, 100 * rate.low, 100 * rate.high, rate.n), strict=True)))
-    return pd.DataFrame(rows + _averages(rows), columns=_ROW)
+    return pd.DataFrame(_averages(rows) + rows, columns=_ROW)
 
 
 def benchmark_table(results: Sequence[Result], name: str = "ours") -> pd.DataFrame:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from memagent_lib.evaluation.lines import SAME, keyed
-from memagent_lib.evaluation.tables import by_length, by_task, grouping_of, wilson
+from memagent_lib.evaluation.lines import SAME, keyed, with_all_tasks
+from memagent_lib.evaluation.tables import by_length, by_task, grouping_of, wilson, with_text_lengths
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +61,8 @@ def with_costs(results: pd.DataFrame) -> pd.DataFrame:
 def cost_overview(results: pd.DataFrame) -> pd.DataFrame:
     """Return the costs per task, reader and file or length, the rows of :func:`overview`, as text for a terminal."""
     by = ["task", "reader", grouping_of(results)]
-    table = by_task(costs(results, by), results, by)
+    counted = with_all_tasks(results, ["reader"], by[-1:])
+    table = with_text_lengths(by_task(costs(counted, by), results, by), by[-1])
     for name in COSTS:
         if name in table:
             table[name] = [amount(value) for value in table[name]]

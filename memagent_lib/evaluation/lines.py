@@ -50,6 +50,7 @@ FINGERPRINTS = {"weights": "weights", "wording": "texts of one template"}
 """Columns with hashes of what the replies depend on. A hash means nothing to a person, so it never names a line."""
 BASELINES = ("full", "truncated", "retrieved", "blind")
 """Readers without a memory."""
+ALL_TASKS = "all tasks"
 _POINT_PARTS = re.compile(r",[ _](?=\w+=)")
 _POINT_HASH = re.compile(r"-[0-9a-f]{8}$")  # which a sweep appends to names that are no file names
 _UNKNOWN = "not recorded"
@@ -91,10 +92,40 @@ def keyed(rows: pd.DataFrame) -> pd.DataFrame:
 
 def in_several_files(rows: pd.DataFrame) -> pd.Series:
     """Return which rows repeat a reading of the same run, because a document is in several of its data files."""
+    import pandas as pd
+
     same = _one_reading(rows)
     if not same or "run_id" not in rows:
-        return rows["policy"].map(lambda _: False)
-    return rows.duplicated(["run_id", *LINE[:2], *same])
+        return pd.Series(False, index=rows.index)
+    return rows.duplicated([name for name in ("run_id", *LINE[:2], *same) if name in rows])
+
+
+def with_all_tasks(rows: pd.DataFrame, line: Sequence[str], emptied: Sequence[str] = ()) -> pd.DataFrame:
+    """Put rows of the task :data:`ALL_TASKS` before the others: the rows of every line that has read several tasks.
+
+    ``line`` names the columns that tell lines apart. A document counts once in all tasks of a line, by its first row.
+    The column ``judge`` is added: a row's rule, or in all tasks all rules of the line. The columns in ``emptied``, such
+    as the file, have no value in all tasks.
+    """
+    import pandas as pd
+
+    line = list(line)
+    rows = rows.assign(judge=rows["rule"].fillna(""))
+    several = rows[rows.groupby(line, dropna=False)["task"].transform("nunique") > 1]
+    same = _one_reading(rows)
+    if same:
+        several = several.drop_duplicates([*line, *same])
+    doubled = pd.concat([several, rows], ignore_index=True)
+    own = pd.Series(doubled.index >= len(several))
+    doubled["task"] = doubled["task"].where(own, ALL_TASKS)
+    doubled["judge"] = doubled["judge"].where(own, doubled.groupby(line, dropna=False)["judge"].transform(_listed))
+    for name in emptied:
+        doubled[name] = doubled[name].where(own)
+    return doubled
+
+
+def _listed(names: pd.Series) -> str:
+    return ", ".join(sorted(set(filter(None, names))))
 
 
 def lines_of(rows: pd.DataFrame) -> list[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memagent_lib.errors import MissingFile
 from memagent_lib.evaluation.lines import (
+    ALL_TASKS,
     BASELINES,
     FINGERPRINTS,
     LINE,
@@ -25,6 +26,7 @@ from memagent_lib.evaluation.lines import (
     rows_of,
     settings_columns,
     sources,
+    with_all_tasks,
 )
 from memagent_lib.evaluation.results import COLUMNS, Result
 from memagent_lib.paths import absolute, lock_beside, replacing
@@ -100,7 +102,6 @@ def mean_columns() -> list[str]:
     return [name for name, column in COLUMNS.items() if column.mean]
 
 
-ALL_TASKS = "all tasks"
 BAD_MEMORIES = "bad memories"
 BY_MODEL = "by the model judge"
 DIFFERENCE = ["left", "right", "chunks", "difference", "low", "high", "n", "right_only", "left_only"]
@@ -113,13 +114,10 @@ def table(results: pd.DataFrame) -> pd.DataFrame:
     Rows name policy, reader and, if any varied, the settings. With several tasks, the first rows are over all tasks,
     and each task's rows follow. If a reply was no memory, a last column counts the turns with one.
     """
-    import pandas as pd
-
-    rows = by_judge(keyed(results))
+    rows = overall_first(by_judge(with_all_tasks(keyed(results), LINE)))
     names = [*(name for name in LINE if name != "varied" or rows["varied"].any()), "judge"]
     if rows["task"].nunique() > 1:
         names.insert(0, "task")
-        rows = pd.concat([rows.assign(task=ALL_TASKS), rows], ignore_index=True)
     summary = summarise(rows, by=(*names, "chunks"))
     summary["cell"] = [_rate_cell(row) for row in summary.to_dict("records")]
     wide = summary.pivot(index=names, columns="chunks", values="cell").fillna("")
@@ -144,10 +142,13 @@ def _with_bad_memories(wide: pd.DataFrame, rows: pd.DataFrame, by: Sequence[str]
 
 
 def by_judge(results: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with the rule as their ``judge``, then those that a model judged, with its verdict as score."""
+    """Return the rows with the rule as their ``judge``, then those that a model judged, with its verdict as score.
+
+    Rows that :func:`with_all_tasks` returned have a judge already.
+    """
     import pandas as pd
 
-    rows = results.assign(judge=results["rule"].fillna(""))
+    rows = results if "judge" in results else results.assign(judge=results["rule"].fillna(""))
     if "model_verdict" not in results:
         return rows
     by_model = rows[rows["model_judge"].notna()]
@@ -164,12 +165,14 @@ def judges(results: pd.DataFrame) -> str:
 def overview(results: pd.DataFrame) -> pd.DataFrame:
     """Return one row per task, reader and file or length: judges, n, failures, score with interval, evidence.
 
-    ``capture`` is the share of the evidence that was captured, and ``retention`` the share of that which was retained.
-    A model judge has a column with its own scores. If a reply was no memory, a last column counts the turns with one.
+    With several tasks, the first rows, one per reader, are over all of them. ``capture`` is the share of the evidence
+    that was captured, and ``retention`` the share of that which was retained. A model judge has a column with its own
+    scores. If a reply was no memory, a last column counts the turns with one.
     """
     import pandas as pd
 
     by = ["task", "reader", grouping_of(results)]
+    results = with_all_tasks(results, ["reader"], by[-1:])
     summary = summarise(results, by)
     summary["score"] = [_rate_cell(row) for row in summary.to_dict("records")]
     summary["n"] = summary["scored"] + summary["failed"]
@@ -183,7 +186,13 @@ def overview(results: pd.DataFrame) -> pd.DataFrame:
         verdicts = results.groupby(by, dropna=False)["model_verdict"].agg(_verdict_cell)
         summary = summary.merge(verdicts.rename(BY_MODEL).reset_index(), on=by)
         columns.insert(columns.index("score") + 1, BY_MODEL)
-    return _with_bad_memories(summary[columns], results, by)
+    return with_text_lengths(_with_bad_memories(summary[columns], results, by), by[-1])
+
+
+def with_text_lengths(table: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Return a table with its column of files or lengths as text, which is empty in rows over all tasks."""
+    as_text = table[name].map(lambda value: value if isinstance(value, str) else f"{int(value):,}", na_action="ignore")
+    return table.assign(**{name: as_text.astype(object).fillna("")})
 
 
 def _verdict_cell(verdicts: pd.Series) -> str:
@@ -193,11 +202,19 @@ def _verdict_cell(verdicts: pd.Series) -> str:
 
 
 def by_task(table: pd.DataFrame, results: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Sort rows by task, reader and length or file, the columns of ``by``; readers in the order of the results."""
+    """Sort rows by task, reader and length or file, the columns of ``by``; readers in the order of the results.
+
+    Rows over all tasks come first.
+    """
     task, reader, _ = by
     readers = list(results[reader].unique())
     order = sorted(table.index, key=lambda at: (natural(table.at[at, task]), readers.index(table.at[at, reader])))
-    return by_length(table.loc[order], by)
+    return overall_first(by_length(table.loc[order], by))
+
+
+def overall_first(rows: pd.DataFrame) -> pd.DataFrame:
+    """Move rows over all tasks to the top; keep the order otherwise."""
+    return rows.sort_values("task", key=lambda tasks: tasks != ALL_TASKS, kind="stable", ignore_index=True)
 
 
 def by_length(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:

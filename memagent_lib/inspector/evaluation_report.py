@@ -36,6 +36,7 @@ from memagent_lib.evaluation import (
     line_name,
     mixtures,
     summarise,
+    with_all_tasks,
 )
 from memagent_lib.inspector.readings import Readings
 from memagent_lib.inspector.static_pages import to_html
@@ -157,9 +158,7 @@ class EvaluationReport:
 
     def _sections(self, first: Mapping[tuple, str]) -> list[dict[str, Any]]:
         """Return the tables of each task; those over all tasks come first."""
-        of_tasks = list(self.rows.groupby("task", sort=False))
-        if len(of_tasks) > 1:
-            of_tasks.insert(0, (ALL_TASKS, self.rows.assign(task=ALL_TASKS)))
+        of_tasks = with_all_tasks(self.rows, _LINE).groupby("task", sort=False)
         return [_section(str(task), rows, first) for task, rows in of_tasks]
 
     def _runs(self) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memagent_lib.agent import AgentSettings
-from memagent_lib.evaluation import BASELINES
+from memagent_lib.evaluation import ALL_TASKS, BASELINES
 from memagent_lib.paths import PACKAGE
 from memagent_lib.provenance import library_version
 from memagent_lib.publishing.base_model import BaseModel, Licence, licence_of
@@ -107,7 +107,9 @@ def _metadata(card: _Contents) -> str:
     from huggingface_hub import ModelCardData
 
     reader = card.settings.reader if card.settings else ""
-    results = [_result(row) for row in card.scores.rows if row.reader == reader and row.score.n]
+    # The hub lists scores by data set, and all tasks are none.
+    rows = [row for row in card.scores.rows if row.reader == reader and row.score.n and row.task != ALL_TASKS]
+    results = [_result(row) for row in rows]
     data = ModelCardData(
         license=card.licence.id,
         license_name=card.licence.name or None,

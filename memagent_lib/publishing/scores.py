@@ -8,18 +8,31 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from memagent_lib.evaluation import Rate, bad_memory_notes, mixtures, read_rows, settings_in_words, summarise
+from memagent_lib.evaluation import (
+    ALL_TASKS,
+    Rate,
+    bad_memory_notes,
+    by_task,
+    mixtures,
+    read_rows,
+    settings_in_words,
+    summarise,
+    with_all_tasks,
+)
 from memagent_lib.publishing.policy import PublishingError
 from memagent_lib.tracking import Experiment, evaluation_rows
 
 _GROUP = ["task", "file", "chunks", "reader", "settings", "judge", "code", "run_id"]
-_ORDER = ["task", "chunks", "file", "reader"]  # by chunks first, because test_16 precedes test_4 by name
+_LINE = ["reader", "settings", "code"]
 _READING = ["run_id", "task", "file", "reader", "example"]
 _HASH_CHARS = 8  # of the column `weights`
 
 
 class ScoreRow(NamedTuple):
-    """The score of one evaluation on one task, file and length, with its 95 % Wilson interval."""
+    """The score of one evaluation on one task, file and length, with its 95 % Wilson interval.
+
+    A row over all tasks has no file and no length, and counts the evaluations in ``run_id`` if there are several.
+    """
 
     task: str
     file: str
@@ -85,12 +98,21 @@ def _named(rows: pd.DataFrame, folder: str) -> list[str]:
 def _scores(rows: pd.DataFrame, refused: Sequence[str]) -> Scores:
     # A folder that is named twice, directly and as a point of a sweep, has each reading twice.
     rows = rows.drop_duplicates(_READING, ignore_index=True)
-    rows = rows.assign(settings=settings_in_words(rows), judge=rows["rule"].fillna(""))
+    rows = rows.assign(settings=settings_in_words(rows))
     notes = [*mixtures(rows), *bad_memory_notes(rows)]
     if "model_judge" in rows and rows["model_judge"].notna().any():
         notes.append("a model has judged the answers too; the scores here are those of the rules alone")
-    summary = summarise(rows, _GROUP).sort_values(_ORDER)
+    counted = with_all_tasks(rows, _LINE, ["file", "chunks"])
+    over_all = counted["task"] == ALL_TASKS
+    runs = counted[over_all].groupby(_LINE, dropna=False)["run_id"].transform(_in_a_cell)
+    counted["run_id"] = counted["run_id"].where(~over_all, runs)
+    summary = by_task(summarise(counted, _GROUP), rows, ["task", "reader", "file"])
     return Scores([_row(row) for row in summary.to_dict("records")], notes, refused)
+
+
+def _in_a_cell(run_ids: pd.Series) -> str:
+    runs = list(run_ids.unique())
+    return runs[0] if len(runs) == 1 else f"{len(runs)} runs"
 
 
 def _row(row: dict[str, Any]) -> ScoreRow:

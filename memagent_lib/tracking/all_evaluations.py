@@ -10,7 +10,16 @@ from typing import Any
 
 import pandas as pd
 
-from memagent_lib.evaluation import COSTS, SAME, by_judge, costs, settings_in_words, summarise
+from memagent_lib.evaluation import (
+    COSTS,
+    SAME,
+    by_judge,
+    costs,
+    overall_first,
+    settings_in_words,
+    summarise,
+    with_all_tasks,
+)
 from memagent_lib.journal import digest
 from memagent_lib.tracking.evaluations import ROWS, evaluations
 from memagent_lib.tracking.runs import Experiment
@@ -20,6 +29,7 @@ KINDS = {"judge": "judges", "code": "versions of the code", "documents": "sets o
 """Columns in which two rows must agree before their scores can be compared, and their names in words."""
 _GROUP = ["task", "file", "chunks", "policy", "reader", "settings", "judge", "code", "run_id", "started"]
 _DATA = ["task", "file", "chunks"]
+_LINE = ["run_id", "policy", "reader", "settings", "code"]
 _COLUMNS = [*_DATA, "policy", "reader", "settings", "accuracy", "low", "high", "scored", "failed", "capture",
             "retention", *COSTS, "judge", "code", "documents", "started", "run_id"]  # fmt: skip
 
@@ -27,6 +37,7 @@ _COLUMNS = [*_DATA, "policy", "reader", "settings", "accuracy", "low", "high", "
 def leaderboard(experiment: Experiment) -> pd.DataFrame:
     """Return a row per run, policy, reader, task, data file, length and judge; the best of each length first.
 
+    Evaluations of several tasks have a row over all of them, without a file and a length; these come before the others.
     ``accuracy`` has its 95 % Wilson interval ``low, high``; ``documents`` is a hash of the documents that were read,
     and ``settings`` are those that differ between any two evaluations. Runs that have no table of rows are named in
     ``attrs["without_rows"]``. Raises :class:`TrackingError` if no evaluation has one.
@@ -36,14 +47,14 @@ def leaderboard(experiment: Experiment) -> pd.DataFrame:
         raise TrackingError(
             f"no evaluation in {experiment.uri}; make one with: memagent evaluate DATA --model MODEL --out FOLDER"
         )
-    rows = by_judge(rows.assign(settings=settings_in_words(rows)))
+    rows = by_judge(with_all_tasks(rows.assign(settings=settings_in_words(rows)), _LINE, ["file", "chunks"]))
     grouped = rows.groupby(_GROUP, dropna=False)
     documents = grouped[SAME].apply(_hash_of_documents).rename("documents").reset_index()
     board = summarise(rows, _GROUP).drop(columns="turns")
     board = board.merge(costs(rows, _GROUP).drop(columns="n"), on=_GROUP, how="left").merge(documents, on=_GROUP)
     board = board.reindex(columns=[name for name in _COLUMNS if name in board])
     order = ["task", "chunks", "file", "accuracy"]  # as texts, test_16 would be before test_4
-    board = board.sort_values(order, ascending=[True, True, True, False], ignore_index=True)
+    board = overall_first(board.sort_values(order, ascending=[True, True, True, False]))
     board.attrs["without_rows"] = without
     return board
 

@@ -29,6 +29,7 @@ from memagent_lib.evaluation import (
     ModelJudge,
     Result,
     evaluate_plan,
+    in_several_files,
     keyed,
     mean_columns,
     mixtures,
@@ -84,14 +85,16 @@ def log_results(
     if "policy" in labels:
         run.tags({"policy": labels["policy"]})
     used = run.uses(model) if model else None
-    scored = frame["score"].dropna()
+    # A document in several data files has several rows, but counts once.
+    counted = frame[~in_several_files(frame)]
+    scored = counted["score"].dropna()
     if len(scored):
         # The score is the first metric, on which MLflow's comparison of runs opens.
         seconds = frame.loc[scored.index, "seconds"].mean()
         run.metrics({"score": scored.mean(), "seconds_per_reading": seconds}, model=used)
-    run.metrics({"scored": len(scored), "failed": int(frame["error"].notna().sum())})
+    run.metrics({"scored": len(scored), "failed": int(counted["error"].notna().sum())})
     # MLflow's steps are numbers, so 0 stands for documents whose length in chunks is unknown.
-    by_length = frame.assign(chunks=frame["chunks"].astype(float).fillna(0))
+    by_length = counted.assign(chunks=counted["chunks"].astype(float).fillna(0))
     for row in summarise(by_length).to_dict("records"):
         names = ("accuracy", "low", "high", *mean_columns())
         metrics = {f"{row['reader']}/{name}": row[name] for name in names if not pd.isna(row[name])}

@@ -344,6 +344,7 @@ def test_benchmarks_have_their_own_metrics_and_published_numbers(kept):
         ("LongBench average", "of 2 tasks"): 91.7,
     }
     table = benchmark_table(results, "mine").set_index(["task", "model"])
+    assert table.index[0] == ("RULER average", "mine, overwrite")
     assert table.loc[("niah_multivalue", "mine, overwrite"), "8K"] == "50.0 [5.5, 94.5] (n=1)"
     published = [model for task, model in table.index if task == "hotpotqa" and model != "mine, overwrite"]
     assert published and all(

@@ -12,6 +12,7 @@ from memagent_lib.evaluation import amount, cost_overview, costs, overview, scor
 def rows() -> pd.DataFrame:
     """Three readings of one line and a failed one, and two readings of another line with the same score for more."""
     common = {"policy": "small", "reader": "overwrite", "task": "needle", "chunks": 4, "file": "a", "turns": 5.0}
+    common |= {"rule": "boxed"}
     cheap = [
         common | {"example": str(i), "document": f"d{i}", "score": 1.0, "seconds": seconds, "prompt_tokens": 90.0}
         | {"reply_tokens": 10.0 * i, "flops": 2e9 * i}
@@ -45,7 +46,8 @@ def test_files_are_listed_by_the_numbers_in_their_names(rows) -> None:
 def test_scores_and_costs_have_the_same_order_of_rows(kept) -> None:
     read = [to_frame([kept]).assign(task=task, reader=reader) for reader in ("overwrite", "blind") for task in "ba"]
     names = overview(pd.concat(read, ignore_index=True))[["task", "reader"]].values.tolist()
-    assert names == [["a", "overwrite"], ["a", "blind"], ["b", "overwrite"], ["b", "blind"]]
+    tasks = ("all tasks", "a", "b")
+    assert names == [[task, reader] for task in tasks for reader in ("overwrite", "blind")]
     assert cost_overview(pd.concat(read, ignore_index=True))[["task", "reader"]].values.tolist() == names
 
 

@@ -15,9 +15,11 @@ from memagent_lib.evaluation import (
     MixedRowsError,
     Result,
     against,
+    cost_overview,
     gather_rows,
     keyed,
     mixtures,
+    overview,
     paired,
     rows_of,
     save_rows,
@@ -137,6 +139,34 @@ def test_one_row_over_all_tasks_comes_first(kept: Result, lost: Result) -> None:
         ["all tasks", "50.0 % [9.5, 90.5] (n=2)"],
         ["needle", "100.0 % [20.7, 100.0] (n=1)"],
         ["update", "0.0 % [0.0, 79.3] (n=1)"],
+    ]
+
+
+def test_terminal_tables_begin_with_all_tasks(kept: Result, lost: Result) -> None:
+    other = replace(lost, example=replace(lost.example, task="update"))
+    rows = frame([kept, other], run_id="one").assign(file=["needle_4", "update_4"])
+    rows = pd.concat([rows, rows.iloc[:1].assign(file="copy_4")], ignore_index=True)  # a document in two files
+    made = overview(rows)
+    assert made[["task", "file", "n", "score"]].values.tolist() == [
+        ["all tasks", "", 2, "50.0 % [9.5, 90.5] (n=2)"],
+        ["needle", "copy_4", 1, "100.0 % [20.7, 100.0] (n=1)"],
+        ["needle", "needle_4", 1, "100.0 % [20.7, 100.0] (n=1)"],
+        ["update", "update_4", 1, "0.0 % [0.0, 79.3] (n=1)"],
+    ]
+    assert cost_overview(rows)[["task", "file", "n"]].values.tolist() == made[["task", "file", "n"]].values.tolist()
+    unnamed = rows.iloc[:2].assign(file=None)
+    assert overview(unnamed)["chunks"].tolist() == ["", "4", "4"]
+
+
+def test_all_tasks_name_every_rule_of_their_line(kept: Result, lost: Result) -> None:
+    other = replace(lost, example=replace(lost.example, task="update", rule="contains"))
+    alone = replace(kept, reader="blind")
+    made = table(frame([kept, other, alone]))
+    assert made[["task", "reader", "judge", "4 chunks"]].values.tolist() == [
+        ["all tasks", "overwrite", "boxed, contains", "50.0 % [9.5, 90.5] (n=2)"],
+        ["needle", "overwrite", "boxed", "100.0 % [20.7, 100.0] (n=1)"],
+        ["update", "overwrite", "contains", "0.0 % [0.0, 79.3] (n=1)"],
+        ["needle", "blind", "boxed", "100.0 % [20.7, 100.0] (n=1)"],
     ]
 
 

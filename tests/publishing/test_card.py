@@ -7,6 +7,7 @@ import shutil
 import tomllib
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from huggingface_hub import ModelCard
 from small_policies import BUDGET, validated, write_model
@@ -92,6 +93,25 @@ def test_scores_of_short_documents_come_first(policy, tokenizer, tmp_path) -> No
     text = model_card(policy, licence="mit", evaluations=[tmp_path / "scores"]).text
     positions = [text.index(f"| needle | test_{chunks}.parquet | {chunks} |") for chunks in (2, 4, 16)]
     assert positions == sorted(positions)
+
+
+def test_a_card_begins_with_all_tasks(policy, tokenizer, workspace, tmp_path) -> None:
+    run_id = evaluated(tokenizer, workspace, tmp_path / "scores", "seven", policy.weights)
+    rows = pd.read_parquet(tmp_path / "scores" / "seven.parquet")
+    tasks = dict(zip(rows["example"].unique(), ("b", "a"), strict=True))
+    rows.assign(task=rows["example"].map(tasks)).to_parquet(tmp_path / "scores" / "seven.parquet")
+    text = model_card(policy, licence="mit", evaluations=[tmp_path / "scores"]).text
+    listed = [line for line in text.splitlines() if line.endswith(f"| boxed | {run_id} |")]
+    assert [line.split(" | ")[:4] for line in listed] == [
+        ["| all tasks", "", "", "overwrite"],
+        ["| all tasks", "", "", "blind"],
+        ["| a", "test_2.parquet", "2", "overwrite"],
+        ["| a", "test_2.parquet", "2", "blind"],
+        ["| b", "test_2.parquet", "2", "overwrite"],
+        ["| b", "test_2.parquet", "2", "blind"],
+    ]
+    assert listed[0].split(" | ")[4:7] == ["50.0 [9.5, 90.5]", "2", "0"]
+    assert {result.dataset_type for result in ModelCard(text).data.eval_results} == {"a", "b"}
 
 
 def test_a_card_says_how_many_examples_a_validation_read(policy, run) -> None:

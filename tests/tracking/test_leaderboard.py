@@ -90,6 +90,19 @@ def test_a_store_without_evaluations_names_the_command(workspace: Path) -> None:
         leaderboard(Experiment.open(workspace))
 
 
+def test_a_run_of_several_tasks_has_a_first_row_over_them(board, workspace: Path) -> None:
+    experiment = Experiment.open(workspace)
+    rows = experiment.join(board["run_id"].iloc[0]).read_table("results.parquet")
+    tasks = dict(zip(rows["example"].unique(), ("b", "a", "a"), strict=True))
+    with experiment.run("evaluate tasks", {"policy": "tasks"}) as run:
+        run.table(rows.assign(policy="tasks", task=rows["example"].map(tasks)), "results.parquet")
+        run.metrics({"scored": len(rows)})
+    found = leaderboard(experiment)
+    assert found["task"].tolist() == ["all tasks"] * 2 + ["a"] * 2 + ["b"] * 2 + ["needle"] * 4
+    assert found[["policy", "scored", "accuracy"]].values.tolist()[:2] == [["tasks", 3, 1.0]] * 2
+    assert found[["file", "chunks"]].isna().all(axis="columns").tolist() == [True] * 2 + [False] * 8
+
+
 def test_a_model_judge_has_rows_of_its_own(board, workspace: Path) -> None:
     experiment = Experiment.open(workspace)
     rows = experiment.join(board["run_id"].iloc[0]).read_table("results.parquet")

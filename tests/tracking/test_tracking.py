@@ -172,6 +172,14 @@ def test_readings_logged_twice_are_one_trace_that_rows_name(workspace: Path, kep
     assert found.set_index("trace_id").loc[rows["trace_id"], "example"].tolist() == ["kept", "lost"]
 
 
+def test_a_document_in_two_data_files_is_one_score_in_mlflow(workspace: Path, kept, lost) -> None:
+    run = Experiment.open(workspace).start("one")
+    rows = log_results(run, [kept, kept, lost], policy="p")
+    assert len(rows) == 3
+    logged = load_runs(run.experiment).iloc[0]
+    assert logged[["metrics.score", "metrics.scored", "metrics.overwrite/accuracy"]].tolist() == [0.5, 2, 0.5]
+
+
 def test_rows_have_flops_where_the_models_shape_is_known(workspace: Path, kept) -> None:
     run, model = Experiment.open(workspace).start("one"), "experiments/pocket/warm_start"
     assert log_results(run, [kept], model)["flops"].tolist() == [shape_of(model).reading_flops(kept.trace)]
