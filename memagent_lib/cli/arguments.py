@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import errno
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from memagent_lib.errors import nearest
 
 Verbs = argparse._SubParsersAction
 # Top-level keys that only recipes (`memagent train`) or only sweep files (`memagent sweep`) have.
@@ -25,15 +28,40 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefau
 
 
 class VerbParser(argparse.ArgumentParser):
-    """A parser that accepts positional arguments anywhere, so that ``key=value`` may follow an option."""
+    """A parser of one verb: positional arguments, such as ``key=value``, may follow an option.
+
+    Anything unknown is its own error, with the verb's usage. argparse would leave it to the parser of all verbs.
+    """
 
     _intermixing = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:
+        if self._intermixing:
+            return super().parse_known_args(args, namespace)
+        self._refuse_unknown_options(args or [])
+        found, left_over = self._parse_anywhere(args, namespace)
+        if left_over:
+            self.error(f"unrecognized arguments: {' '.join(left_over)}")
+        return found, []
+
+    def _refuse_unknown_options(self, args: Sequence[str]) -> None:
+        """Exit with an error for the first unknown option, before one about what is missing."""
+        for word in args:
+            if word == "--":
+                return
+            flag = word.partition("=")[0]
+            # As in argparse, numbers and texts with spaces are values, and the beginning of an option's name suffices.
+            if not re.match("--?[a-zA-Z]", flag) or " " in word:
+                continue
+            if not any(known.startswith(flag) for known in self._option_string_actions):
+                hint = nearest(flag, self._option_string_actions)
+                self.error(f"no option {flag!r}{hint or f'; `{self.prog} --help` lists them'}")
+
+    def _parse_anywhere(self, args: Any, namespace: Any) -> tuple[argparse.Namespace, list[str]]:
         words = [action for action in self._actions if not action.option_strings]
         nested = any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in words)
         # argparse intermixes by calling this method again, and raises an error for a parser with sub-parsers.
-        if self._intermixing or nested:
+        if nested:
             return super().parse_known_args(args, namespace)
         self._intermixing = True
         try:

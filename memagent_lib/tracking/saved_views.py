@@ -57,13 +57,13 @@ def _views() -> dict[str, str]:
     evaluations = _runs_state(
         "metrics.scored >= 0",
         {
-            "metrics.`score`": 70,
+            "metrics.`score`": 100,
             "tags.`policy`": 130,
             "tags.`readers`": 100,
             "tags.`lengths`": 100,
-            "metrics.`seconds_per_reading`": 150,
-            "metrics.`scored`": 80,
-            "metrics.`failed`": 80,
+            "metrics.`seconds_per_reading`": 190,
+            "metrics.`scored`": 100,
+            "metrics.`failed`": 100,
         },
     )
     trainings = _runs_state(
@@ -73,7 +73,7 @@ def _views() -> dict[str, str]:
             "params.`model.path`": 240,
             "params.`reading.reader`": 130,
             "metrics.`actor/entropy`": 120,
-            "metrics.`loss`": 80,
+            "metrics.`loss`": 100,
         },
     )
     readings = {

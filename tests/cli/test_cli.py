@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -28,6 +29,29 @@ def test_every_verb_explains_itself(verb, capsys):
         main([verb, "--help"])
     assert ended.value.code == 0
     assert f"memagent {verb}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_unknown_option_shows_the_usage_of_its_verb(verb, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([verb, "--trace-back"])
+    assert ended.value.code == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"usage: memagent {verb} ")
+    assert printed.endswith(f"memagent {verb}: error: no option '--trace-back'; did you mean '--traceback'?\n")
+
+
+def test_options_may_be_shortened_and_values_look_like_them(capsys):
+    for words in (["read", "--que", "-5 or -6?"], ["data", "vt", "--see", "-5"], ["data", "vt", "--", "--no"]):
+        assert "no option" not in _refused(words, capsys)
+    assert "no option '--zzz'; `memagent read --help` lists them" in _refused(["read", "--zzz"], capsys)
+    assert "usage: memagent report " in _refused(["report", "one", "two"], capsys)
+
+
+def _refused(words, capsys):
+    with suppress(SystemExit):
+        main(words)
+    return capsys.readouterr().err
 
 
 def test_help_shows_no_default_that_is_empty(capsys):
