@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
+from pathlib import Path
 from typing import Any
 
 from memagent_lib.errors import UserError
@@ -33,17 +35,29 @@ def require_answer(address: str) -> None:
         raise ClusterError(f"no Ray cluster answers at {at} ({error}); {fix}") from error
 
 
-def start_ray(arguments: dict[str, Any]) -> None:
-    """Call ``ray.init`` for a private Ray on this machine, again if its node was too slow to start."""
+def start_ray(arguments: dict[str, Any]) -> Path:
+    """Call ``ray.init`` for a private Ray on this machine, again if its node was too slow to start.
+
+    Return the folder of its logs and sockets, which Ray leaves behind.
+    """
     import ray
 
     os.environ.pop("RAY_ADDRESS", None)  # it would win over "local" in the processes that Ray starts
     for tries_left in reversed(range(_START_TRIES)):
         try:
-            ray.init(**arguments)
-            return
+            return Path(ray.init(**arguments).address_info["session_dir"])
         except Exception as error:  # Ray raises a bare one
             if "timed out during startup" not in str(error) or not tries_left:
                 raise
             print(f"Ray's node did not start within its 30 seconds; trying again, {tries_left} left", flush=True)
             ray.shutdown()
+    raise AssertionError("the last try returns or raises")
+
+
+def end_ray(session: Path | None = None) -> None:
+    """Leave Ray, which ends if it is private, and remove the folder ``session`` of its logs and sockets."""
+    import ray
+
+    ray.shutdown()
+    if session:
+        shutil.rmtree(session, ignore_errors=True)

@@ -17,7 +17,7 @@ from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 from memagent_lib.backends.interface import Backend, BackendUnavailable, Sampling, require_room
-from memagent_lib.clusters import LOCAL, ClusterError, require_answer, start_ray
+from memagent_lib.clusters import LOCAL, ClusterError, end_ray, require_answer, start_ray
 from memagent_lib.prompts import Request
 from memagent_lib.provenance import code_hash, require_packages
 from memagent_lib.trace import Reply
@@ -88,9 +88,10 @@ class EnginePool:
         """A sentence for each engine that has ended before the pool was closed."""
         self._all: list[_Member] = []
         self._owns_ray = not ray.is_initialized()
+        self._session: Path | None = None
         try:
             if self._owns_ray:
-                _join(cluster)
+                self._session = _join(cluster)
             share = share_of([node["Resources"] for node in ray.nodes() if node["Alive"]], engines)
             if "threads" not in options and "num_gpus" not in share:
                 options["threads"] = share["num_cpus"]
@@ -100,6 +101,7 @@ class EnginePool:
             self._find_homes(model)
             self.window = self._open(engine, model, options)
         except BaseException:
+            self._session = None  # the logs there may explain the failure
             self._end()
             raise
         self._alive = list(self._all)
@@ -180,15 +182,14 @@ class EnginePool:
         self._end()
 
     def _end(self) -> None:
-        import ray
-
         for engine in self._all:
             _kill(engine.actor)
         self._all = []
         self._alive = []
         if self._owns_ray:
             self._owns_ray = False
-            ray.shutdown()
+            # The logs say why an engine ended early.
+            end_ray(None if self.ended else self._session)
 
 
 def share_of(nodes: Sequence[Mapping[str, float]], engines: int) -> dict[str, int]:
@@ -213,15 +214,16 @@ def share_of(nodes: Sequence[Mapping[str, float]], engines: int) -> dict[str, in
     )
 
 
-def _join(cluster: str) -> None:
+def _join(cluster: str) -> Path | None:
+    """Join a cluster, or start a private Ray and return the folder of its logs."""
     import ray
 
     arguments = {"namespace": _NAMESPACE, "log_to_driver": False, "logging_level": "ERROR"}
     if cluster == LOCAL:
-        start_ray(arguments | {"address": LOCAL, "include_dashboard": False})
-        return
+        return start_ray(arguments | {"address": LOCAL, "include_dashboard": False})
     require_answer(cluster)
     ray.init(address=cluster, **arguments)
+    return None
 
 
 def _kill(actor: Any) -> None:

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from waiting import has_ended, wait_for
 
-from experiments.studies.speed.processes import Watched, role, spent_between, watch
+from experiments.studies.speed.processes import Watched, memory_by_role, role, spent_between, watch
 from experiments.studies.speed.train import TrainBench, bench_train, run_ends, step_ratios, step_rows
 from experiments.studies.speed.verl_command import hydra_value
 from memagent_lib.paths import root
@@ -29,7 +29,7 @@ def watched(step: float) -> Watched:
     rows = [{"timing_s/step": step, "timing_s/gen": step / 2, "step": n} for n in (1, 2, 3)]
     spent = [Counter(actor=10 + 2 * n, engine=2 * n) for n in (1, 2, 3)]
     total = Counter(actor=20, engine=7)
-    return Watched(rows, [30 + step * n for n in range(3)], spent, 40 + 3 * step, total, 100.0, 4)
+    return Watched(rows, [30 + step * n for n in range(3)], spent, 40 + 3 * step, total, [{"actor": 100.0}], 4)
 
 
 def test_the_first_step_is_left_out_and_start_and_end_are_apart():
@@ -54,6 +54,14 @@ def test_processes_are_known_by_their_command_lines():
     assert role("/bin/python -m memagent_lib.rl.run.training_process /tmp/x") == "trainer"
     assert role("/ray/core/src/ray/raylet/raylet --x") == "ray"
     assert role("sleep 5") == "other"
+
+
+def test_memory_counts_for_the_role_that_a_process_ends_with():
+    """Ray starts workers without a role and names them later; a process that no look at roles has seen is another."""
+    worker, store, unseen = (7, 1.0), (8, 1.0), (9, 1.0)
+    roles = {worker: "actor", store: "ray"}
+    assert memory_by_role({worker: 300.0, store: 100.0}, roles) == {"actor": 300.0, "ray": 100.0}
+    assert memory_by_role({store: 100.0, unseen: 20.0}, roles) == {"ray": 100.0, "other": 20.0}
 
 
 @pytest.mark.parametrize("status", [0, 3])

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from experiments.studies.speed.results import table, write_json
+from memagent_lib.paths import absolute, require_replaceable
 from memagent_lib.settings import key_value, parse
 
 BENCHES = {
@@ -41,7 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     module = import_module(f"experiments.studies.speed.{a.what}")
     kind = getattr(module, f"{a.what.title()}Bench")
     bench = getattr(module, f"bench_{a.what}")
+    out = absolute(a.out or f"runs/bench_{a.what}.json")
     try:
+        require_replaceable(out)
         settings = made(kind, a.settings, **({"measures": a.measure} if a.measure else {}))
         found = bench(settings, report=_say)
     except ValueError as error:
@@ -51,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, measured in found.items():
         if measured.note:
             print(f"{name}: {measured.note}")
-    _say(f"wrote {write_json(a.out or f'runs/bench_{a.what}.json', settings, found)}")
+    _say(f"wrote {write_json(out, settings, found)}")
     return 0
 
 

@@ -55,51 +55,51 @@ def bench_plan(settings: PlanBench, report: Callable[[str], None] = print) -> di
         recipe, device = folder.recipe()
         steps = [row["metrics"] for row in folder.rows()]
         plan = dry_run(replace(recipe, model=replace(recipe.model, device=device)), folder.path)
-        return {"plan": beside(plan, steps, {})}
+        return {"plan": beside(plan, steps, [])}
     sizes = {name: getattr(s, name) for name in ("prompts", "rollouts", "chunks", "steps", "model", "device", "seed")}
     with TemporaryDirectory(prefix="memagent-bench-") as home:
         recipe = bench_recipe(TrainBench(**sizes), Path(home))
         plan = dry_run(recipe, Path(home) / "run")
         report(f"training {s.steps} steps")
         seen = train_ours(recipe, Path(home) / "run", str(root()))
-    return {"plan": beside(plan, seen.rows, seen.role_mb, seen.peak_mb)}
+    return {"plan": beside(plan, seen.rows, seen.memory)}
 
 
-def beside(
-    plan: TrainingPlan, steps: Sequence[Mapping[str, Any]], role_mb: Mapping[str, float], peak_mb: float = 0.0
-) -> Measured:
+def beside(plan: TrainingPlan, steps: Sequence[Mapping[str, Any]], looks: Sequence[Mapping[str, float]]) -> Measured:
     """Return what was measured, bounded by the plan.
 
-    ``steps`` are the metrics of a run's steps, ``role_mb`` and ``peak_mb`` the peaks of :class:`Watched`; without
-    these, the memory is what verl logged.
+    ``steps`` are the metrics of a run's steps, and ``looks`` the memory of :class:`Watched`; without looks, the memory
+    is what verl logged.
     """
     if not steps:
         raise ValueError("the run has finished no step, so there is nothing to measure")
     later = steps[1:] or steps  # the first step warms up
     memory = {"cpu": _cpu_memory, "cuda": _gpu_memory}[plan.device]
-    ratios = [*memory(plan, steps, role_mb, peak_mb), *_tokens(plan, later), *_seconds(plan, later)]
+    ratios = [*memory(plan, steps, looks), *_tokens(plan, later), *_seconds(plan, later)]
     lines = list(plan.lines())
     rows = [{"planned": lines}, *({"step": number, **row} for number, row in enumerate(steps, 1))]
     return Measured(ratios, rows, "".join(f"\n  {line}" for line in lines))
 
 
 def _cpu_memory(
-    plan: TrainingPlan, steps: Sequence[Mapping[str, Any]], role_mb: Mapping[str, float], peak_mb: float
+    plan: TrainingPlan, steps: Sequence[Mapping[str, Any]], looks: Sequence[Mapping[str, float]]
 ) -> list[Ratio]:
     planned = dict.fromkeys((TRAINING, SERVERS, BESIDE), 0.0)
     for use, size in plan.cpu_bytes().items():
         part = SERVERS if "rollout server" in use else use
         planned[part if part in planned else TRAINING] += size / GB
     total = sum(planned.values())
-    if not role_mb:
+    if not looks:
         used = max(row[MACHINE_GIB] for row in steps) * GIB / GB
         what = f"the whole machine, other programs included; planned for the run alone {total:.1f} GB"
         return [Ratio("memory", what, (used,), unit=" GB")]  # without a bound, because of the other programs
-    measured = dict.fromkeys(planned, 0.0)
-    for role, size in role_mb.items():
-        measured[ROLES.get(role, BESIDE)] += size / 1e3
-    parts = [Ratio("memory", part, (size,), at_most=planned[part], unit=" GB") for part, size in measured.items()]
-    return [*parts, Ratio("memory", "all together", (peak_mb / 1e3,), at_most=total, unit=" GB")]
+    # The most that a part had at one moment: its processes reach their peaks at different ones.
+    ratios = []
+    for part in planned:
+        sizes = (sum(size for role, size in look.items() if ROLES.get(role, BESIDE) == part) for look in looks)
+        ratios.append(Ratio("memory", part, (max(sizes) / 1e3,), at_most=planned[part], unit=" GB"))
+    together = max(sum(look.values()) for look in looks) / 1e3
+    return [*ratios, Ratio("memory", "all together", (together,), at_most=total, unit=" GB")]
 
 
 def _gpu_memory(plan: TrainingPlan, steps: Sequence[Mapping[str, Any]], *_: Any) -> list[Ratio]:

@@ -89,8 +89,8 @@ def _repeated(look: Callable[[], None], seconds: float) -> Iterator[None]:
 class Watched:
     """One run: its rows of metrics, and for each row the time of arrival and the processor seconds by role until then.
 
-    Times are in seconds from the start. ``peak_mb`` is the most memory of all processes together, and
-    ``role_mb`` that of the processes of each role; a page that several processes share is divided among them (PSS).
+    Times are in seconds from the start. ``memory`` has the MB of each role at each look; a page that several processes
+    share is divided among them (PSS).
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -98,9 +98,13 @@ class Watched:
     spent: list[Counter[str]] = field(default_factory=list)
     seconds: float = 0.0
     total: Counter[str] = field(default_factory=Counter)
-    peak_mb: float = 0.0
+    memory: list[dict[str, float]] = field(default_factory=list)
     processes: int = 0
-    role_mb: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def peak_mb(self) -> float:
+        """The most memory that all processes together had at a look."""
+        return max((sum(look.values()) for look in self.memory), default=0.0)
 
 
 def watch(
@@ -128,10 +132,11 @@ def watch(
         ) as supervisor,
     ):
         roles: dict[_Key, str] = {}
+        looks: list[dict[_Key, float]] = []
         above = psutil.Process(supervisor.pid)
         look = _looker(seen, above, roles)
         # Apart, because a look at memory takes longer than a short training step.
-        with _repeated(_memory_looker(seen, above, roles), MEMORY_S):
+        with _repeated(lambda: looks.append(_memory_of(above)), MEMORY_S):
             while not over:
                 over = bool(select.select([supervisor.stdout], [], [], POLL_S)[0])  # look once more after the end
                 look()
@@ -141,6 +146,7 @@ def watch(
                     seen.times.append(time.monotonic() - started)
                     seen.spent.append(Counter(seen.total))
         seen.seconds = time.monotonic() - started
+        seen.memory = [memory_by_role(each, roles) for each in looks]
         status = int(supervisor.stdout.readline() or 1)  # empty when the command could not be started
     if status:
         raise RuntimeError(f"{' '.join(command[:4])} ended with {status}:\n{log.read_text()[-3000:]}")
@@ -158,7 +164,7 @@ def _looker(seen: Watched, supervisor: psutil.Process, roles: dict[_Key, str]) -
             with suppress(psutil.Error):
                 key = process.pid, process.create_time()
                 used = process.cpu_times()
-                found = role(" ".join(process.cmdline()))
+                found = _role_of(process, supervisor)
                 # Written after both lookups, which fail if the process ends, so that both tables have the same keys.
                 spent[key] = used.user + used.system
                 # Ray renames its workers while they run, so a role that was found once is not replaced by "ray".
@@ -171,18 +177,30 @@ def _looker(seen: Watched, supervisor: psutil.Process, roles: dict[_Key, str]) -
     return look
 
 
-def _memory_looker(seen: Watched, supervisor: psutil.Process, roles: Mapping[_Key, str]) -> Callable[[], None]:
-    def look() -> None:
-        memory: Counter[str] = Counter()
-        for process in supervisor.children(recursive=True):
-            with suppress(psutil.Error):
-                key = process.pid, process.create_time()
-                memory[roles.get(key, "other")] += process.memory_full_info().pss
-        seen.peak_mb = max(seen.peak_mb, memory.total() / 1e6)
-        for name, size in memory.items():
-            seen.role_mb[name] = max(seen.role_mb.get(name, 0.0), size / 1e6)
+def _memory_of(supervisor: psutil.Process) -> dict[_Key, float]:
+    """Return the proportional memory of each process below the supervisor, in MB."""
+    found = {}
+    for process in supervisor.children(recursive=True):
+        with suppress(psutil.Error):
+            found[process.pid, process.create_time()] = process.memory_full_info().pss / 1e6
+    return found
 
-    return look
+
+def memory_by_role(of_processes: Mapping[_Key, float], roles: Mapping[_Key, str]) -> dict[str, float]:
+    """Add up the memory of processes by the roles that they had in the end, because Ray starts workers without one."""
+    memory: Counter[str] = Counter()
+    for key, size in of_processes.items():
+        memory[roles.get(key, "other")] += size
+    return dict(memory)
+
+
+def _role_of(process: psutil.Process, supervisor: psutil.Process) -> str:
+    """Return the role of a process, or that of the nearest process above it that has one, as torch's compiler needs."""
+    found = role(" ".join(process.cmdline()))
+    while found == "other" and process.ppid() not in (supervisor.pid, 1):
+        process = psutil.Process(process.ppid())
+        found = role(" ".join(process.cmdline()))
+    return found
 
 
 def role(command_line: str) -> str:

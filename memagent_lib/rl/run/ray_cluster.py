@@ -9,7 +9,7 @@ import fcntl
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from memagent_lib.clusters import LOCAL, require_answer, start_ray
 from memagent_lib.rl.config import Recipe
@@ -30,11 +30,20 @@ def cluster_environment(recipe: Recipe) -> dict[str, str]:
     return {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "GLOO_SOCKET_IFNAME": "lo"}
 
 
-def connect(recipe: Recipe, folder: RunFolder, device: str, verl: Any) -> object:
+class Membership(NamedTuple):
+    """The Ray of a run: its ``claim``, and the folder of a private Ray's logs and sockets (``session``).
+
+    The reservation lasts until the claim is dropped. A private Ray on a CPU needs none.
+    """
+
+    claim: object | None
+    session: Path | None
+
+
+def connect(recipe: Recipe, folder: RunFolder, device: str, verl: Any) -> Membership:
     """Start Ray or join the cluster at ``[cluster] address``, and reserve it for this run.
 
-    Returns the claim; the reservation lasts until the caller drops the claim. A private Ray on a CPU needs none, and
-    ``None`` is returned. Raises :class:`~memagent_lib.clusters.ClusterError` if no cluster answers, and
+    Raises :class:`~memagent_lib.clusters.ClusterError` if no cluster answers, and
     :class:`RunError` if it is too small, is reserved for another run, or cannot see the run's folder.
     """
     import ray
@@ -42,14 +51,13 @@ def connect(recipe: Recipe, folder: RunFolder, device: str, verl: Any) -> object
     wanted = init_arguments(recipe, folder, device, verl)
     if recipe.cluster.address == LOCAL:
         claim = claim_machine(folder) if device == "cuda" else None
-        start_ray(wanted)
-        return claim
+        return Membership(claim, start_ray(wanted))
     require_answer(recipe.cluster.address)
     ray.init(**wanted)
     claim = claim_cluster(recipe.cluster.address, folder)
     require_devices(recipe, ray.cluster_resources())
     require_folder(folder)
-    return claim
+    return Membership(claim, None)
 
 
 def claim_machine(folder: RunFolder) -> IO[str]:

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from memagent_lib.clusters import end_ray
 from memagent_lib.paths import write_atomically
 from memagent_lib.processes import die_with_parent
 from memagent_lib.rl.config import Recipe
@@ -25,7 +26,6 @@ from memagent_lib.rl.verl.verl_settings import compose, verl_settings, write_age
 
 def train(recipe: Recipe, folder: RunFolder, device: str) -> None:
     """Train the recipe in this process to its last step. Errors of verl and Ray are not caught."""
-    import ray
     from verl.utils.config import validate_config
 
     if device == "cpu":
@@ -33,13 +33,15 @@ def train(recipe: Recipe, folder: RunFolder, device: str) -> None:
     write_agent_file(recipe, folder)
     verl = compose(verl_settings(recipe, folder, device))
     validate_config(config=verl, use_reference_policy=verl.actor_rollout_ref.actor.use_kl_loss, use_critic=False)
-    claim = connect(recipe, folder, device, verl)
-    # The claim must be dropped before Ray shuts down, because it may be an actor.
+    claim, session = connect(recipe, folder, device, verl)
     try:
         fit(verl, device)
+    except BaseException:
+        session = None  # the logs there may explain the failure
+        raise
     finally:
-        del claim
-        ray.shutdown()
+        del claim  # it may be an actor, so it is dropped before Ray ends
+        end_ray(session)
 
 
 def fit(verl: Any, device: str) -> None:
