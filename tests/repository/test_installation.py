@@ -142,6 +142,22 @@ def test_data_read_and_evaluate_end_with_their_results(memagent, workbench):
     assert (workbench / "runs" / "scores" / "inspector.html").is_file()
 
 
+def test_a_newer_wheel_over_it_leaves_every_file_of_a_person(memagent, wheel, workbench):
+    mine = {path: path.read_bytes() for path in workbench.rglob("*") if path.is_file()}
+    build = [*UV, "build", "--quiet", "--wheel", "--out-dir", "newer", "."]
+    run("env", "SETUPTOOLS_SCM_PRETEND_VERSION=9.9.9", *build, cwd=wheel.parents[1])
+    (newer,) = (wheel.parents[1] / "newer").glob("*.whl")
+    into = ["--quiet", "--python", str(Path(memagent).with_name("python"))]
+    install = [*UV, "pip", "install", *into, "--no-config", "--no-deps", str(newer)]
+    run(*install, cwd=workbench)
+    assert run(memagent, "--version", cwd=workbench).stdout.startswith("memagent 9.9.9")
+    assert run(memagent, "init", workbench.name, cwd=workbench.parent).stdout.startswith("0 files written")
+    run(*UV, "pip", "uninstall", *into, "memagent-lib", cwd=workbench)
+    assert not Path(memagent).exists()
+    assert {path: path.read_bytes() for path in workbench.rglob("*") if path.is_file()} == mine
+    run(*install, cwd=workbench)  # the other tests need it
+
+
 def test_default_paths_are_found_outside_of_the_workbench(memagent, tmp_path):
     size = ["--chunks", "2", "--chunk-tokens", "96"]
     run(
