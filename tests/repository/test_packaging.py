@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
-from importlib.metadata import packages_distributions, version
+from importlib.metadata import packages_distributions, requires, version
 from pathlib import Path
 
 import nbformat
@@ -21,6 +21,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from memagent_lib.models import PUBLISHED
+from memagent_lib.provenance import BUILT_FOR_TORCH
 
 ROOT = Path(__file__).parents[2]
 CONSTRAINTS = ROOT / "memagent_lib" / "constraints"
@@ -118,6 +119,32 @@ def test_the_installed_packages_are_the_pinned_ones() -> None:
     pinned = pins("cpu")
     for distribution in requirements(SETS["cpu"]):
         assert version(distribution) == pinned[distribution], distribution
+
+
+def test_the_cpu_pins_need_no_further_package() -> None:
+    """The line that `doctor` names installs them with --no-deps, so one that is missing would be missed at run time."""
+    pinned = pins("cpu")
+    needed = [Requirement(line) for name in pinned for line in requires(name) or []]
+    here = [each for each in needed if each.marker is None or each.marker.evaluate({"extra": ""})]
+    # An index has only their CUDA builds, which fail to load beside a CPU build of torch.
+    assert {canonicalize_name(each.name) for each in here} - pinned.keys() == set(BUILT_FOR_TORCH)
+
+
+def test_no_command_names_the_library_on_an_index() -> None:
+    """It is on none yet: `pip install memagent-lib` would fail, or bring another's package."""
+    named = re.compile(r"pip install[^\n`]*\bmemagent[-_]lib\b(?!\S*\.whl)")
+    texts = {name: (ROOT / name).read_text(errors="ignore") for name in tracked() if Path(name).suffix != ".png"}
+    found = {name: named.findall(text) for name, text in texts.items() if name != "tests/repository/test_packaging.py"}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+@pytest.mark.slow
+def test_make_without_an_index_names_the_settings(tmp_path: Path) -> None:
+    offline = os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
+    made = ["make", "--silent", "--file", str(ROOT / "Makefile"), f"VENV={tmp_path}/none", f"PYTHON={sys.executable}"]
+    done = subprocess.run([*made, "install"], cwd=ROOT, env=offline, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "Packages come from an index (PyPI, or the one that PIP_INDEX_URL names) or from the folder" in done.stderr
 
 
 def test_the_conda_environment_takes_the_pins_of_the_plain_set() -> None:
