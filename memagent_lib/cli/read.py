@@ -52,7 +52,9 @@ def run(a: argparse.Namespace) -> int:
     from memagent_lib.processes import terminable
     from memagent_lib.status_line import status_line
 
-    a.backend = a.backend or backend_for_one_reading(a.model)
+    if not a.backend:
+        with status_line(f"choosing a backend for {a.model}"):  # it imports torch
+            a.backend = backend_for_one_reading(a.model)
     require_backend(a.backend)  # before the files are converted
     document = _document(a)
     for warning in document.warnings:

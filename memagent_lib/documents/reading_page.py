@@ -325,14 +325,18 @@ def _runs(
 
 
 def _boxes(text: str) -> frozenset[int]:
-    r"""Return the positions of the characters that surround the content of every ``\boxed{...}``."""
+    r"""Return the positions of the characters around the content of every ``\boxed{...}``, and of blanks inside it."""
     hidden: set[int] = set()
     start = text.find(_BOX)
     while start >= 0:
         content = start + len(_BOX)
         end = _closing_brace(text, content)
         if end is not None:
-            hidden |= {*range(start, content), end}
+            inside = text[content:end]
+            # Some tokenizers begin every word with a blank: "is lantern. \boxed{ lantern}".
+            first = content + len(inside) - len(inside.lstrip())
+            last = content + len(inside.rstrip())
+            hidden |= {*range(start, first), *range(max(first, last), end + 1)}
         start = text.find(_BOX, content)
     return frozenset(hidden)
 

@@ -193,7 +193,7 @@ def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
     For the reader ``overwrite`` the reply is the new memory. A gate's KEEP counts its own token, not the memory that
     stays, and thoughts count too. Takes turn rows (:meth:`memagent_lib.trace.Trace.to_frame`), and draws one line per
-    policy and reader, if the rows have these columns. Memories truncated at their limit are marked.
+    policy and reader, if the rows have these columns. Memories truncated at their limit are marked, if there are any.
     """
     ax = axes_or_new(ax, 6.8, 3.8)
     reads = traces[traces["kind"].isin(READ_KINDS)]
@@ -210,7 +210,8 @@ def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None) -> Axes:
         mean = tokens.mean()
         # Turn 1 has every reading; later turns only those of long documents.
         readings = max(readings, tokens.size().max())
-        ax.plot(mean.index, mean, color=colours[name])
+        # A line of one point would be invisible.
+        ax.plot(mean.index, mean, marker="o" if len(mean) == 1 else "", color=colours[name])
         _band(ax, mean.index, tokens.quantile(0.1), tokens.quantile(0.9), colours[name])
         cut = group[group["finish_reason"] == "length"]
         ax.plot(cut["turn"], cut["reply_tokens"], "x", color=colours[name], markersize=5, alpha=0.5)
@@ -218,10 +219,12 @@ def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None) -> Axes:
     count_axis(ax, "chunk")
     ax.set(ylabel="memory, tokens", ylim=(0, None))
     label_ends(ax, ends if len(ends) > 1 else ())
-    caption = "x: cut at the token limit"
+    captions = []
     if readings > 1:
-        caption = f"mean and middle 80 % of {readings:,} readings; {caption}"
-    return finish(ax, "Memory length by turn", caption)
+        captions.append(f"mean and middle 80 % of {readings:,} readings")
+    if (reads["finish_reason"] == "length").any():
+        captions.append("x: cut at the token limit")
+    return finish(ax, "Memory length by turn", "; ".join(captions))
 
 
 def reward_curve(curve: pd.DataFrame, metric: str = REWARD, label: str = "reward", ax: Axes | None = None) -> Axes:

@@ -59,11 +59,11 @@ def _views() -> dict[str, str]:
         {
             "metrics.`score`": 100,
             "tags.`policy`": 130,
-            "tags.`readers`": 100,
-            "tags.`lengths`": 100,
-            "metrics.`seconds_per_reading`": 190,
-            "metrics.`scored`": 100,
-            "metrics.`failed`": 100,
+            "tags.`readers`": 110,
+            "tags.`lengths`": 90,
+            "metrics.`seconds_per_reading`": 180,
+            "metrics.`scored`": 80,
+            "metrics.`failed`": 75,
         },
     )
     trainings = _runs_state(

@@ -39,10 +39,28 @@ def column(page: Page, name: str) -> list[str]:
     return page.locator(f".ml tbody tr td:nth-child({at + 1})").all_inner_texts()
 
 
+def test_a_board_fits_beside_jupyterlabs_list_of_files(board, page: Page, tmp_path: Path) -> None:
+    names = {name: f"Qwen2.5-7B-Instruct {name} by reinforcement" for name in POLICIES}
+    one_judge = board[board["judge"] == "boxed"]
+    described = one_judge.assign(
+        policy=one_judge["policy"].map(names), settings="memory 1024, temperature 0.7", capture=0.5
+    )
+    page.set_viewport_size({"width": 1020, "height": 800})
+    page.set_content(save_leaderboard(described, tmp_path / "board.html").read_text(encoding="utf-8"))
+    table = page.locator(".ml-rows")
+    assert table.evaluate("rows => rows.scrollWidth - rows.clientWidth") == 0
+    visible = page.locator(".ml th:visible").all_inner_texts()
+    assert visible[:3] + visible[-3:] == ["task", "file", "length", "failed", "tokens", "seconds, median"]
+    page.get_by_label("all columns").check()
+    hidden = {"capture", "turns", "judge", "code", "documents", "started", "run"}
+    assert set(page.locator(".ml th:visible").all_inner_texts()) - set(visible) == hidden
+
+
 def test_a_board_sorts_and_filters_by_set_length_judge_and_code(board, page: Page, tmp_path: Path) -> None:
     page.set_content(save_leaderboard(board, tmp_path / "board.html").read_text(encoding="utf-8"))
     count = page.locator(".ml-bar small")
     expect(count).to_have_text("288 of 288 rows")
+    expect(page.get_by_role("columnheader", name="judge")).to_be_visible()  # which alone tells rows apart
     page.locator(".ml th button", has_text="tokens").click()
     tokens = [int(text.replace(",", "")) for text in column(page, "tokens")]
     assert tokens == sorted(tokens, reverse=True) and len(set(tokens)) > 200

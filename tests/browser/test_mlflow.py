@@ -14,6 +14,10 @@ pytestmark = pytest.mark.browser
 # MLflow's table does not have its columns in order in the document.
 FROM_LEFT = """(cells) => cells.map((cell) => [cell.getBoundingClientRect().left, cell.innerText.trim()])
   .sort((a, b) => a[0] - b[0]).map(([, text]) => text)"""
+# Headings that do not fit their column, each with the width of the column.
+CUT = """(headings) => headings.flatMap((heading) => [...heading.querySelectorAll("*")]
+  .filter((text) => !text.children.length && text.innerText && text.scrollWidth > text.clientWidth)
+  .map((text) => `${text.innerText} at ${heading.clientWidth}`))"""
 SLOW_MS = 150_000  # a server on a busy machine
 
 
@@ -46,5 +50,7 @@ def test_mlflow_finds_a_memorys_words_and_compares_scores(page: Page, lab, kept,
     of_groups = ("", "Metrics", "Parameters", "Tags")
     columns = [heading for heading in dict.fromkeys(headings) if heading not in of_groups]
     assert columns[:6] == ["Run Name", "Created", "score", "policy", "readers", "lengths"]
+    assert page.get_by_role("columnheader").evaluate_all(CUT) == []
+    assert page.get_by_role("columnheader", name="score", exact=True).first.bounding_box()["width"] == 100
     page.goto(lab.mlflow.replace("runs", READINGS))
     expect(page.get_by_role("columnheader", name="score")).to_be_visible(timeout=SLOW_MS)

@@ -102,6 +102,7 @@ def test_the_line_with_a_files_name_is_at_the_files_beginning(agent, tmp_path):
 
 def test_a_boxed_answer_is_shown_without_its_box():
     assert plain(r"So it is \boxed{48{2}1}.") == "So it is 48{2}1."
+    assert plain(r"is lantern. \boxed{ lantern }") == "is lantern. lantern"
     assert plain("no box, \\boxed{never closed") == "no box, \\boxed{never closed"
 
 

@@ -202,6 +202,9 @@ def test_memory_by_turn_draws_the_mean_and_marks_cut_memories() -> None:
     assert list(ax.lines[0].get_ydata()) == [15, 26]
     assert [tuple(p) for p in ax.lines[1].get_xydata()] == [(2, 32)]  # chunks are counted from 1
     assert "mean and middle 80 % of 2 readings; x: cut at the token limit" in {t.get_text() for t in ax.texts}
+    whole = plots.memory_by_turn(turns[turns["turn"] == 1])
+    assert "mean and middle 80 % of 2 readings" in {t.get_text() for t in whole.texts}
+    assert whole.lines[0].get_marker() == "o"  # a line of one point would be invisible
 
 
 def test_cost_is_all_tokens_beside_a_line_linear_in_length(results: pd.DataFrame) -> None:
