@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -265,3 +266,17 @@ def test_wrong_settings_of_a_model_name_the_file(tmp_path, written, told):
     (tmp_path / "memagent.json").write_text(written)
     with pytest.raises(ValueError, match=told):
         AgentSettings.load(tmp_path)
+
+
+def test_opening_names_the_model_and_the_backend_it_waits_for(monkeypatch):
+    waits = []
+
+    @contextmanager
+    def recorded(what):
+        waits.append(what)
+        yield
+
+    monkeypatch.setattr(driver, "status_line", recorded)
+    monkeypatch.setattr(driver, "open_backend", lambda *a, **k: Scripted(str))
+    open_agent("experiments/pocket/warm_start", "vllm")
+    assert waits == ["loading the tokenizer of warm_start", "loading warm_start with vllm"]

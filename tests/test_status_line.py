@@ -97,3 +97,26 @@ def test_a_line_inside_another_is_not_displayed(monkeypatch: pytest.MonkeyPatch)
     assert "the outer line" in displayed and "the inner line" not in displayed
     with status_line("the next line"):
         assert "the next line" in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_notebook_gets_one_text_that_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    replaced = threading.Event()
+    texts: list[str] = []
+
+    class Output:
+        def update(self, data: dict[str, str], raw: bool) -> None:
+            texts.append(data["text/plain"])
+            replaced.set()
+
+    def display(data: dict[str, str], raw: bool, display_id: bool) -> Output:
+        texts.append(data["text/plain"])
+        return Output()
+
+    monkeypatch.setattr("IPython.display.display", display)
+    monkeypatch.setattr(module, "in_jupyter", lambda: True)
+    monkeypatch.setattr(module, "PATIENCE_S", 0.01)
+    monkeypatch.setitem(sys.modules, "ipykernel", module)
+    with status_line("loading trained with vllm"):
+        assert replaced.wait(30)
+    assert texts[0].startswith("loading trained with vllm, 0:01 so far")
+    assert texts[-1].startswith("loading trained with vllm, took 0:0")

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -13,10 +13,13 @@ import pytest
 from pocket import pocket_task
 
 import memagent_lib
+from memagent_lib.agent import Agent
+from memagent_lib.backends import Scripted
 from memagent_lib.cli import main, parser
 from memagent_lib.cli.doctor import ENGINES, NEEDED_GB, examine, report
 from memagent_lib.data import load
 from memagent_lib.findings import Finding, Health
+from memagent_lib.status_line import StatusLine
 
 ROOT = Path(__file__).parents[2]
 VERBS = ["doctor", "demo", "data", "read", "evaluate", "serve", "train", "follow", "stop", "sweep", "card", "push"]
@@ -409,3 +412,26 @@ def test_the_default_model_is_found_from_any_folder(tmp_path, monkeypatch, capsy
     assert [example.metadata["chunks"] for example in load("x.parquet")] == [1]
     assert main(["demo"]) == 2
     assert f"{tmp_path} is in none: cd {Path(memagent_lib.__file__).parents[1]}" in capsys.readouterr().err
+
+
+def test_a_reading_counts_its_chunks_with_the_memorys_last_line(monkeypatch, encoder, tmp_path, capsys):
+    lines = []
+
+    @contextmanager
+    def recorded(*words):
+        lines.append(StatusLine(*words))
+        yield lines[-1]
+
+    monkeypatch.setattr("memagent_lib.status_line.status_line", recorded)
+    seen = []
+
+    def reply(text):
+        seen.append((lines[-1].done, lines[-1].note))
+        return f"first\nnote {len(seen)}"
+
+    monkeypatch.setattr("memagent_lib.cli.read.agent_of", lambda a: Agent(encoder, Scripted(reply)))
+    (tmp_path / "notes.txt").write_text("A small boat drifts past the old mill. " * 20)
+    assert main(["read", str(tmp_path / "notes.txt"), "--question", "Who?", "--model", "m", "--backend", "openai"]) == 0
+    (line,) = lines
+    assert (line.what, line.unit) == ("reading", "chunks") and line.total > 1
+    assert seen[0] == (0.0, "") and seen[1:] == [(float(n), f"note {n}") for n in range(1, len(seen))]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from memagent_lib.agent import Agent, run_sync
-from memagent_lib.backends import BackendError, Scripted
+from memagent_lib.backends import BackendError, Sampling, Scripted
 from memagent_lib.data import make, save
 from memagent_lib.evaluation import (
     EvaluationPlan,
@@ -246,3 +246,13 @@ def test_lengths_and_numbers_that_do_not_match_are_both_named(tmp_path, kept) ->
         EvaluationPlan.of_lengths(tmp_path, [16], [64, 64, 16], ["overwrite"])
     plan = EvaluationPlan.of_lengths(tmp_path, 16, 1, "overwrite")
     assert [(file.name, n) for file, n in plan.each()] == [("test_16.parquet", 1)]
+
+
+def test_a_runs_name_tells_evaluations_of_a_policy_apart(needle_encoder, kept, tmp_path) -> None:
+    short, long = (save([kept.example], tmp_path / f"test_{chunks}.parquet") for chunks in (4, 16))
+    backend = Scripted(str)
+    agent = Agent(needle_encoder, backend)
+    assert EvaluationPlan([short, long]).title("small", agent) == "evaluate small on test_4 to test_16"
+    backend.sampling = Sampling(temperature=0.7)
+    plan = EvaluationPlan([short], readers=["gated", "blind"])
+    assert plan.title("small", agent) == "evaluate small on test_4, gated and blind, temperature 0.7"

@@ -209,3 +209,10 @@ def displays_its_figures(path: Path) -> bool:
         elif isinstance(last, ast.Expr):
             assert kinds, f"{path.name}: nothing below {ast.unparse(last)}"
     return True
+
+
+def test_the_quickstart_opens_with_five_words_and_a_picture() -> None:
+    first = nbformat.read(ROOT / "notebooks/00_quickstart.ipynb", 4).cells[0].source
+    explained = [line.partition(":")[0] for line in first.splitlines() if line.startswith("- ")]
+    assert explained == [f"- **{word}**" for word in ("Chunk", "Turn", "Memory", "Policy", "Warm start")]
+    assert "1,536 tokens, or about three pages" in first and first.count("```") == 2

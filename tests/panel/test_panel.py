@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from memagent_lib.evaluation import Result
 from memagent_lib.panel import attach, begin, curve, log_training, report, resume, settle, show, watch
 from memagent_lib.panel.curve_charts import svg_chart
 from memagent_lib.panel.progress import Follower, Progress
-from memagent_lib.panel.progress_page import curves, percent, span
+from memagent_lib.panel.progress_page import curves, head, percent, span
 from memagent_lib.panel.training_panel import TrainingPanel
 from memagent_lib.rl import (
     Recipe,
@@ -357,3 +358,17 @@ def test_follow_ends_with_the_run_in_mlflow(run: RunFolder, workspace: Path, cap
         f"MLflow  {entry.page}",
         f"next    memagent evaluate DATA.parquet --model {run.model} --out FOLDER",
     ]
+
+
+def test_a_crossed_bound_is_marked_in_panel_and_follow(running: RunFolder, capsys) -> None:
+    for step in range(4, 14):
+        add_step(running, step, **{"rollout/entropy": 1.0 if step < 9 else 0.01})
+    progress = Follower(running).look()
+    (sign,) = progress.signs
+    assert f"▲ since step {sign.step}" in curves(progress)
+    top = html.unescape(str(head(progress)))
+    assert sign.seen in top and f"Mostly: {sign.bound.means}. To change: {sign.bound.change}." in top
+    over = TrainingStatus(state=TrainingState.FINISHED, step=13, steps=13, warnings=(sign.text,))
+    running.write_status(over)
+    watch(TrainingRun(running))
+    assert f"warning: {sign.text}" in capsys.readouterr().err

@@ -212,3 +212,13 @@ def test_a_stop_waits_as_long_as_a_step_and_checkpoint_took(supervisor) -> None:
     assert trainer.returncode == -signal.SIGKILL
     assert supervisor.end(trainer) == (TrainingState.STOPPED, "")
     assert supervisor.status.stop_by > time.time() + 1000
+
+
+def test_a_crossed_bound_is_a_metric_and_a_tag_in_mlflow(supervisor: Supervisor) -> None:
+    entry = ledger_entry(supervisor.config, supervisor.folder)
+    for step, entropy in enumerate([1.0] * 7 + [0.01] * 6):
+        supervisor.progress(step - 13, {"rollout/entropy": entropy})  # before the step that verl finishes
+    pass_on(supervisor, entry, 1)
+    logged = entry.experiment.client.get_run(entry.id).data
+    assert logged.metrics["health/crossed"] == 1.0
+    assert logged.tags["memagent.health"].startswith("entropy 0.01 is below 0.1")

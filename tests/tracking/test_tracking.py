@@ -180,6 +180,13 @@ def test_a_document_in_two_data_files_is_one_score_in_mlflow(workspace: Path, ke
     assert logged[["metrics.score", "metrics.scored", "metrics.overwrite/accuracy"]].tolist() == [0.5, 2, 0.5]
 
 
+def test_results_are_a_csv_too_which_mlflow_previews(workspace: Path, kept, lost) -> None:
+    run = Experiment.open(workspace).start("one")
+    rows = log_results(run, [kept, lost], policy="p")
+    path = run.experiment.client.download_artifacts(run.id, "results.csv", str(workspace))
+    assert pd.read_csv(path)["score"].tolist() == rows["score"].tolist()
+
+
 def test_rows_have_flops_where_the_models_shape_is_known(workspace: Path, kept) -> None:
     run, model = Experiment.open(workspace).start("one"), "experiments/pocket/warm_start"
     assert log_results(run, [kept], model)["flops"].tolist() == [shape_of(model).reading_flops(kept.trace)]
