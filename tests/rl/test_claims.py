@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ports import free_port
 
-from memagent_lib.clusters import ClusterError, require_answer
+from memagent_lib.clusters import ClusterError, end_ray, require_answer
 from memagent_lib.rl.run.ray_cluster import claim_machine
 from memagent_lib.rl.run.training_run import RunError
 from memagent_lib.rl.run_folder import RunFolder
@@ -34,6 +34,17 @@ def test_a_cluster_that_does_not_answer_is_an_error_at_once(monkeypatch) -> None
         require_answer("no-such-host:6379")
     with pytest.raises(ClusterError, match="no Ray cluster answers at no-port"):
         require_answer("no-port")
+
+
+def test_leaving_ray_removes_the_folder_of_its_own_session(tmp_path) -> None:
+    pytest.importorskip("ray")
+    own = tmp_path / "session_1"
+    other = tmp_path / "session_2"
+    for folder in (own, other):
+        (folder / "logs").mkdir(parents=True)
+    end_ray(own)
+    end_ray()  # of a cluster, or after a failure: its logs stay
+    assert list(tmp_path.iterdir()) == [other] and (other / "logs").is_dir()
 
 
 @pytest.mark.slow

@@ -51,6 +51,8 @@ def bench_engines(settings: EnginesBench, report: Callable[[str], None] = print)
     examples = list(make(TASK, s.readings, s.seed, sides["one"].encoder.tokenizer, chunks=s.chunks))
     rows = []
     try:
+        for agent in sides.values():
+            _read(agent, examples[: s.engines])  # an engine's first turns take up to half a minute
         for round_ in range(s.rounds):
             replies = {}
             for side, agent in alternating(sides, round_).items():

@@ -16,6 +16,8 @@ from verl.workers.rollout.base import _ROLLOUT_REGISTRY  # verl offers no other 
 from verl.workers.rollout.utils import ensure_async_iterator
 from verl.workers.rollout.vllm_rollout import ServerAdapter
 
+from memagent_lib.rl.cpu.cpu_memory import return_freed_memory
+
 RUN_KEY = "MEMAGENT_RUN_KEY"  # set by the launcher; nothing else tells vLLM's engine which run it serves
 
 
@@ -36,6 +38,9 @@ class CpuSender(ServerAdapter):
             self.server_handle = ray.get_actor(server_name(number))
             self.zmq_handle = socket(number, 0)
             await super().update_weights(iter(tensors), global_steps=global_steps, **settings)
+        tensors.clear()
+        # These copies, and those with merged adapters, would else stay until the next step: 0.7 GB with SmolLM2.
+        return_freed_memory()
 
 
 def server_name(number: int) -> str:
