@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,5 +60,10 @@ def end_ray(session: Path | None = None) -> None:
     import ray
 
     ray.shutdown()
-    if session:
-        shutil.rmtree(session, ignore_errors=True)
+    if session is None:
+        return
+    shutil.rmtree(session, ignore_errors=True)
+    latest = session.with_name("session_latest")
+    with suppress(OSError):  # no link, or another's
+        if latest.readlink() == session:  # Ray replaces no link that leads nowhere
+            latest.unlink()

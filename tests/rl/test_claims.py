@@ -42,6 +42,7 @@ def test_leaving_ray_removes_the_folder_of_its_own_session(tmp_path) -> None:
     other = tmp_path / "session_2"
     for folder in (own, other):
         (folder / "logs").mkdir(parents=True)
+    (tmp_path / "session_latest").symlink_to(own)
     end_ray(own)
     end_ray()  # of a cluster, or after a failure: its logs stay
     assert list(tmp_path.iterdir()) == [other] and (other / "logs").is_dir()
