@@ -79,8 +79,12 @@ def workbench(memagent, tmp_path_factory) -> Path:
 
 def test_the_name_of_a_wheel_says_its_version(wheel, tmp_path):
     assert wheel.name == "memagent_lib-0.1.dev0-py3-none-any.whl"  # of a copy without git
-    run("git", "clone", "--quiet", "--depth", "1", f"file://{ROOT}", "clone", cwd=tmp_path)
+    run("git", "clone", "--quiet", "--no-tags", "--depth", "1", f"file://{ROOT}", "clone", cwd=tmp_path)
     clone = tmp_path / "clone"
+    run("git", "archive", "--prefix", "archive/", "--output", str(tmp_path / "archive.tar"), "HEAD", cwd=clone)
+    run("tar", "--extract", "--file", "archive.tar", cwd=tmp_path)
+    run(*UV, "build", "--quiet", "--wheel", "--out-dir", "dist", ".", cwd=tmp_path / "archive")
+    assert (tmp_path / "archive" / "dist" / wheel.name).is_file()  # of an archive without tags
     run("git", "tag", "v9.8.7", cwd=clone)
     run("make", f"UV={UV[0]}", "wheel", cwd=clone)
     names = {path.name for path in (clone / "dist").iterdir()}
