@@ -43,6 +43,7 @@ from memagent_lib.plots.figure_style import (
     style_handles,
     thin_handles,
     tokens_of_a_chunk,
+    without_data,
 )
 from memagent_lib.readers import READ_KINDS
 
@@ -51,6 +52,10 @@ if TYPE_CHECKING:
 
 REWARD = "critic/score/mean"
 MOST_COLUMNS = 3
+_ACCURACY = "Accuracy against document length"
+_EVIDENCE = "Is the evidence noted, and does it stay in memory?"
+_COST = "Cost against document length"
+_ALL_FAILED = "every reading failed"
 _CAPTURE_DASHES = (0, (4, 2))
 _MARKERS = {"full": "s", "truncated": "^", "retrieved": "D", "blind": "v"}
 
@@ -64,10 +69,12 @@ def accuracy_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """
     ax = axes_or_new(ax, 6.8, 4.6)
     rows = keyed(results)
+    if rows["score"].isna().all():
+        return without_data(ax, _ACCURACY, _ALL_FAILED)
     owners = owners_of(rows)
     ends, caption = _accuracy_lines(rows, ax, owners, colours_of(owners.values()))
     label_ends(ax, ends, thin_handles(owners.values(), rows["reader"]))
-    return finish(ax, "Accuracy against document length", caption)
+    return finish(ax, _ACCURACY, caption)
 
 
 def accuracy_by_task(results: pd.DataFrame, axes: Sequence[Axes] | None = None) -> Axes:
@@ -89,8 +96,13 @@ def accuracy_by_task(results: pd.DataFrame, axes: Sequence[Axes] | None = None) 
     owners = owners_of(rows)
     colours = colours_of(owners.values())  # of all tasks, so that a line has one colour in every panel
     for task, ax in zip(tasks, axes, strict=True):
-        _, caption = _accuracy_lines(rows[rows["task"] == task], ax, owners, colours)
-        finish(ax, task.replace("_", " "), caption)
+        of_task = rows[rows["task"] == task]
+        title = task.replace("_", " ")
+        if of_task["score"].isna().all():
+            without_data(ax, title, _ALL_FAILED)
+            continue
+        _, caption = _accuracy_lines(of_task, ax, owners, colours)
+        finish(ax, title, caption)
     legend_below(axes[0].figure, panel_handles(colours, rows["reader"]), columns=4)
     return axes[0]
 
@@ -153,6 +165,8 @@ def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes
     ax = axes_or_new(ax, 6.8, 4.4)
     # Baselines and failed readings have no capture.
     rows = keyed(results).dropna(subset=["capture"])
+    if rows.empty:
+        return without_data(ax, _EVIDENCE, "no reading with a memory is of a document that records its evidence")
     colours = colours_of(rows["line"])
     ends: dict[str, LineEnd] = {}
     counts: list[int] = []
@@ -179,7 +193,7 @@ def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes
     ]
     label_ends(ax, list(ends.values()), legend)
     caption = f"{sample_sizes('per point', counts)}, 95 % Wilson intervals"
-    return finish(ax, "Is the evidence noted, and does it stay in memory?", caption)
+    return finish(ax, _EVIDENCE, caption)
 
 
 def _rates(group: pd.DataFrame, column: str) -> dict[int, Rate]:
@@ -284,11 +298,13 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     them. The dotted line shows a cost that grows linearly with length.
     """
     ax = axes_or_new(ax, 6.8, 4.4)
-    ax.set_yscale("log")  # with a logarithmic length, a linear cost is a straight line
-    logarithmic(ax.yaxis)
     rows = keyed(results)
     # Failed readings have no turns, and their cost is unknown.
     rows = rows[rows["turns"].notna()]
+    if rows.empty:
+        return without_data(ax, _COST, _ALL_FAILED)
+    ax.set_yscale("log")  # with a logarithmic length, a linear cost is a straight line
+    logarithmic(ax.yaxis)
     rows = rows.assign(cost=rows["prompt_tokens"] + rows["reply_tokens"])
     owners = owners_of(rows)
     colours = colours_of(owners.values())
@@ -317,7 +333,7 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
         ax.margins(x=0.8)
     label_ends(ax, ends, style_handles(rows["reader"]))
     caption = f"{sample_sizes('per point', counts)}; mean and middle 80 %; dotted: linear in length"
-    return finish(ax, "Cost against document length", caption)
+    return finish(ax, _COST, caption)
 
 
 def score_against_cost(results: pd.DataFrame, cost: str = "tokens", ax: Axes | None = None) -> Axes:
@@ -421,9 +437,7 @@ def paired_differences(differences: pd.DataFrame, ax: Axes | None = None) -> Axe
     rows = differences.to_dict("records")
     if not rows:
         ax = axes_or_new(ax, 7.6, 1.6)
-        ax.text(0.5, 0.5, "no other line has read the same documents", transform=ax.transAxes, ha="center", color=GREY)
-        ax.set_axis_off()
-        return ax
+        return without_data(ax, "Paired differences", "no other line has read the same documents")
     left = rows[0]["left"]
     rights = list(dict.fromkeys(differences["right"]))
     ax = axes_or_new(ax, 7.6, 1.6 + 0.62 * len(rows))

@@ -121,6 +121,13 @@ def finish(ax: Axes, title: str, caption: str) -> Axes:
     return ax
 
 
+def without_data(ax: Axes, title: str, reason: str) -> Axes:
+    """Write why nothing is drawn, in place of empty axes."""
+    ax.set_axis_off()
+    ax.text(0.5, 0.5, reason, transform=ax.transAxes, ha="center", va="center", color=INK)
+    return finish(ax, title, "")
+
+
 def save_figure(ax: Axes, path: str | Path) -> list[Path]:
     """Save the figure as the image that ``path`` names and as a PDF beside it; return both paths."""
     image = Path(path)

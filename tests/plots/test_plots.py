@@ -14,7 +14,7 @@ from memagent_lib import plots
 from memagent_lib.data import make
 from memagent_lib.data.overview import data_files
 from memagent_lib.data.storage import save
-from memagent_lib.evaluation import paired, paired_interval, wilson
+from memagent_lib.evaluation import against, paired, paired_interval, wilson
 from memagent_lib.plots.figure_style import GREY, INK, LineEnd, label_ends, new_axes, short_count
 
 matplotlib.use("agg")
@@ -158,6 +158,23 @@ def test_capture_and_retention_omit_readers_without_a_memory(results: pd.DataFra
 def test_evidence_that_was_never_captured_has_no_retention(results: pd.DataFrame) -> None:
     ax = plots.capture_and_retention(results.assign(capture=0.0, retention=np.nan))
     assert {tuple(line.get_ydata()) for line in ax.lines} == {(0.0, 0.0), ()}
+
+
+def test_a_figure_without_data_says_why_instead_of_empty_axes(results: pd.DataFrame) -> None:
+    failed = results.assign(score=np.nan, turns=np.nan, error="no server")
+    half = pd.concat([failed.assign(task="update"), results.assign(task="needle")])
+    one = results[(results["policy"] == "before") & (results["reader"] == "overwrite")]
+    without_evidence = plots.capture_and_retention(results.assign(capture=np.nan, retention=np.nan))
+    drawn = {
+        plots.accuracy_by_length(failed): "every reading failed",
+        plots.accuracy_by_task(half): "every reading failed",
+        plots.cost_by_length(failed): "every reading failed",
+        without_evidence: "no reading with a memory is of a document that records its evidence",
+        plots.paired_differences(against(one)): "no other line has read the same documents",
+    }
+    for ax, reason in drawn.items():
+        assert reason in {text.get_text() for text in ax.texts} and not ax.axison
+        assert ax.get_title(loc="left").strip() and not ax.lines
 
 
 def test_labels_of_lines_that_end_together_do_not_overlap() -> None:
