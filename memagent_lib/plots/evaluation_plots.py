@@ -54,6 +54,7 @@ REWARD = "critic/score/mean"
 MOST_COLUMNS = 3
 _ACCURACY = "Accuracy against document length"
 _EVIDENCE = "Is the evidence noted, and does it stay in memory?"
+_DEPTH = "Does the position of the evidence matter?"
 _COST = "Cost against document length"
 _ALL_FAILED = "every reading failed"
 _CAPTURE_DASHES = (0, (4, 2))
@@ -379,12 +380,15 @@ def score_against_cost(results: pd.DataFrame, cost: str = "tokens", ax: Axes | N
 def accuracy_by_depth(results: pd.DataFrame, bins: int = 5, ax: Axes | None = None) -> Axes:
     """Draw a heat map of accuracy by document length and by depth of the last needed evidence.
 
-    Takes the rows of one line. Raises ``ValueError`` if there are several, or if the rows have no depth.
+    Takes the rows of one line. Raises ``ValueError`` if there are several.
     """
     import seaborn as sns
 
     results = keyed(results)
     line = _only_line(results)
+    if "depth" not in results or results["depth"].isna().all():
+        ax = axes_or_new(ax, 6.0, 1.6)
+        return without_data(ax, _DEPTH, "no document records where its evidence is")
     mean, n = _cells(results, bins)
     ax = axes_or_new(ax, max(6.0, 2.8 + 1.15 * mean.shape[1]), 0.62 * bins + 1.4)
     labels = (100 * mean).map("{:.0f} %".format).astype(str) + "\nn=" + n.astype(str)
@@ -401,15 +405,11 @@ def accuracy_by_depth(results: pd.DataFrame, bins: int = 5, ax: Axes | None = No
     ax.grid(False)
     ax.tick_params(length=0)
     caption = f"{line}; 0 % is the beginning"
-    return finish(ax, "Does the position of the evidence matter?", caption)
+    return finish(ax, _DEPTH, caption)
 
 
 def _only_line(rows: pd.DataFrame) -> str:
-    """Return the only line of keyed rows that record the depth of their evidence."""
-    if "depth" not in rows or rows["depth"].isna().all():
-        raise ValueError(
-            "no row has a depth of its evidence (column depth); evaluate again, on data that records its evidence"
-        )
+    """Return the only line of keyed rows."""
     lines = lines_of(rows)
     if len(lines) > 1:
         raise ValueError(f"a heat map takes one line, got {', '.join(map(repr, lines))}; select one")
