@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from memagent_lib.errors import UserError
 
 LOCAL = "local"
 """The address that stands for a private Ray on this machine."""
 ANSWER_WAIT_S = 10.0
+T = TypeVar("T")
 _START_TRIES = 5  # a machine under load may not start a node in the half minute that Ray gives it
 
 
@@ -44,15 +47,32 @@ def start_ray(arguments: dict[str, Any]) -> Path:
     import ray
 
     os.environ.pop("RAY_ADDRESS", None)  # it would win over "local" in the processes that Ray starts
+    return Path(started(lambda: ray.init(**arguments)).address_info["session_dir"])
+
+
+def started(start: Callable[[], T]) -> T:
+    """Return what ``start`` returns, which starts a node of Ray. Call it again if the node was too slow to start."""
     for tries_left in reversed(range(_START_TRIES)):
         try:
-            return Path(ray.init(**arguments).address_info["session_dir"])
+            return start()
         except Exception as error:  # Ray raises a bare one
             if "timed out during startup" not in str(error) or not tries_left:
                 raise
             print(f"Ray's node did not start within its 30 seconds; trying again, {tries_left} left", flush=True)
-            ray.shutdown()
+            _end_nodes_of(error)
     raise AssertionError("the last try returns or raises")
+
+
+def _end_nodes_of(error: Exception) -> None:
+    """End the processes of a node that failed to start. Ray leaves them behind, and only the traceback has the node."""
+    import ray
+    from ray._private.node import Node
+
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        node = frame.f_locals.get("self")
+        if isinstance(node, Node):
+            node.kill_all_processes(check_alive=False, wait=True)
+    ray.shutdown()
 
 
 def end_ray(session: Path | None = None) -> None:

@@ -11,7 +11,7 @@ from ports import free_port
 
 from memagent_lib.agent import open_agent
 from memagent_lib.backends import BackendUnavailable, open_backend, share_of
-from memagent_lib.clusters import ClusterError
+from memagent_lib.clusters import ClusterError, started
 from memagent_lib.data import Example, make
 from memagent_lib.evaluation import Result, evaluate, to_frame
 from memagent_lib.text import Tokenizer
@@ -64,7 +64,7 @@ def cluster() -> Iterator[object]:
     from ray.cluster_utils import Cluster
 
     node = {"num_cpus": 1, "object_store_memory": 1 << 27}
-    both = Cluster(initialize_head=True, head_node_args=node | {"include_dashboard": False})
+    both = started(lambda: Cluster(initialize_head=True, head_node_args=node | {"include_dashboard": False}))
     yield both
     ray.shutdown()
     both.shutdown()
@@ -81,7 +81,7 @@ def test_a_lost_node_changes_no_row_of_an_evaluation(cluster, examples, tmp_path
     quiet = open_agent(TRAINED, "transformers", threads=1)
     expected = _rows(evaluate(quiet, examples, concurrency=4, progress=False))
     quiet.close()
-    second = cluster.add_node(num_cpus=1, object_store_memory=1 << 27)
+    second = started(lambda: cluster.add_node(num_cpus=1, object_store_memory=1 << 27))
     agent = open_agent(TRAINED, "transformers", engines=2, cluster=cluster.address)
     finished = []
 

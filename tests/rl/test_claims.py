@@ -5,10 +5,11 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import psutil
 import pytest
 from ports import free_port
 
-from memagent_lib.clusters import ClusterError, end_ray, require_answer
+from memagent_lib.clusters import LOCAL, ClusterError, end_ray, require_answer, start_ray, started
 from memagent_lib.rl.run.ray_cluster import claim_machine
 from memagent_lib.rl.run.training_run import RunError
 from memagent_lib.rl.run_folder import RunFolder
@@ -49,13 +50,35 @@ def test_leaving_ray_removes_the_folder_of_its_own_session(tmp_path) -> None:
 
 
 @pytest.mark.slow
+def test_a_node_too_slow_to_start_is_ended_first(monkeypatch, capsys) -> None:
+    pytest.importorskip("ray")
+    from ray._private.services import get_node
+
+    calls = []
+
+    def late(*arguments: object) -> object:
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise Exception("The current node timed out during startup.")
+        return get_node(*arguments)
+
+    monkeypatch.setattr("ray._private.services.get_node", late)
+    session = start_ray({"address": LOCAL, "num_cpus": 1, "include_dashboard": False})
+    nodes = [process for process in psutil.Process().children(recursive=True) if process.name() == "raylet"]
+    end_ray(session)
+    assert len(nodes) == 1
+    assert capsys.readouterr().out == "Ray's node did not start within its 30 seconds; trying again, 4 left\n"
+
+
+@pytest.mark.slow
 @pytest.mark.long
 def test_a_cluster_carries_one_run(tmp_path) -> None:
     import ray
 
     from memagent_lib.rl.run import ray_cluster
 
-    address = ray.init(num_cpus=2, include_dashboard=False, namespace="one").address_info["address"]
+    context = started(lambda: ray.init(num_cpus=2, include_dashboard=False, namespace="one"))
+    address = context.address_info["address"]
     try:
         claim = ray_cluster.claim_cluster(address, RunFolder(Path("/runs/one")))
         with pytest.MonkeyPatch.context() as patch:

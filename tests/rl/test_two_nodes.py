@@ -18,6 +18,7 @@ pytest.importorskip("vllm")
 from pocket import pocket_task
 from waiting import command_of, has_ended, wait_for
 
+from memagent_lib.clusters import started
 from memagent_lib.data import make, save
 from memagent_lib.paths import root
 from memagent_lib.rl import Recipe, RunError, TrainingRun, TrainingState, launch
@@ -34,8 +35,8 @@ def address() -> Iterator[str]:
     from ray.cluster_utils import Cluster
 
     node = {"num_cpus": 16, "num_gpus": 1, "object_store_memory": 1 << 28}
-    cluster = Cluster(initialize_head=True, head_node_args=node | {"include_dashboard": False})
-    cluster.add_node(**node)
+    cluster = started(lambda: Cluster(initialize_head=True, head_node_args=node | {"include_dashboard": False}))
+    started(lambda: cluster.add_node(**node))
     yield cluster.address
     cluster.shutdown()
 
