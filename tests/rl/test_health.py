@@ -93,7 +93,7 @@ def test_an_unhealthy_run_stops_at_its_last_healthy_checkpoint(tmp_path: Path) -
 
     state, why = supervisor.end(Killed())
     assert state is TrainingState.STOPPED
-    assert "step 5 is the last checkpoint before those 5 steps, and a new run can start from" in why
+    assert "step 5 is the last checkpoint before those 5 steps; `memagent export" in why
     assert "unhealthy_step_10 and on" in why
     assert [checkpoint.step for checkpoint in folder.whole_checkpoints()] == [5]
     assert (folder.checkpoints / "unhealthy_step_15").is_dir() and folder.stays_stopped
