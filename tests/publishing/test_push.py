@@ -82,7 +82,9 @@ def test_a_target_is_a_folder_by_its_first_characters(target, folder) -> None:
 @pytest.mark.parametrize(
     ("target", "says"), [("name", "is no target"), ("a/b/c", "is no target"), ("tests/a", "./tests/a")]
 )
-def test_a_target_that_could_be_both_is_refused(target, says) -> None:
+def test_a_target_that_could_be_both_is_refused(target, says, tmp_path, monkeypatch) -> None:
+    (tmp_path / "tests").mkdir()
+    monkeypatch.chdir(tmp_path)  # the fixture of JupyterLab leaves a worker in another folder
     with pytest.raises(PublishingError, match=says):
         is_folder(target)
 
