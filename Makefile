@@ -48,7 +48,7 @@ prose: $(READY)
 	@echo "page     runs/prose/show/reading.html"
 	@echo "memories runs/prose/show/memory.html"
 
-# The first quarter of an hour on a machine with a GPU; never run on one.
+# The first quarter of an hour on a machine with a GPU; the script as a whole has never run on one.
 gpu: $(READY)
 	experiments/studies/speed/gpu.sh
 

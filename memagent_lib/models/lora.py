@@ -5,7 +5,7 @@ Weights have the names that peft gives them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,22 +21,25 @@ UP = ".lora_B.default.weight"
 WEIGHTS_FILE = "adapter_model.safetensors"  # in the folder of an adapter, as peft names it
 
 
-def merged_weights(weights: Mapping[str, torch.Tensor], scale: float) -> dict[str, torch.Tensor]:
-    """Return all weights by the plain model's names, with each ``W`` that has an adapter replaced by ``W + scale B A``.
+def merged_weights(weights: Mapping[str, torch.Tensor], scale: float) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield all weights by the plain model's names, with each ``W`` that has an adapter replaced by ``W + scale B A``.
 
     ``scale`` is alpha / rank (arXiv 2106.09685, equation 3). The product is computed in fp32, then rounded to the
-    weight's own type.
+    weight's own type. Sharded weights (``DTensor``) are gathered one at a time.
     """
-    plain = {}
     for name, weight in weights.items():
         if name.endswith((DOWN, UP)):
             continue
+        weight = _whole(weight)
         stem = name.removesuffix(f"{BASE}weight")
         if stem != name:
-            change = weights[stem + UP].float() @ weights[stem + DOWN].float()
+            change = _whole(weights[stem + UP]).float() @ _whole(weights[stem + DOWN]).float()
             weight = (weight.float() + scale * change).to(weight.dtype)
-        plain[name.removeprefix(PREFIX).replace(BASE, ".")] = weight
-    return plain
+        yield name.removeprefix(PREFIX).replace(BASE, "."), weight
+
+
+def _whole(weight: torch.Tensor) -> torch.Tensor:
+    return weight.full_tensor() if hasattr(weight, "full_tensor") else weight
 
 
 def save_adapter(weights: Mapping[str, torch.Tensor], rank: int, alpha: float, folder: Path) -> None:

@@ -46,7 +46,7 @@ def test_adapters_are_folded_into_the_weights_they_stand_beside(adapted):
     model, folder = adapted
     plain = AutoModelForCausalLM.from_pretrained(folder)
     before = logits(plain)
-    plain.load_state_dict(merged_weights(model.state_dict(), 6 / 4))
+    plain.load_state_dict(dict(merged_weights(model.state_dict(), 6 / 4)))
     torch.testing.assert_close(logits(plain), logits(model), atol=1e-5, rtol=1e-5)
     assert (logits(plain) - before).abs().max() > 0.1
     assert "base_model.model.lm_head.weight" in model.state_dict()  # the input is unchanged

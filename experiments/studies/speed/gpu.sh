@@ -5,12 +5,12 @@
 #
 #   prepare   the model and the study's data, which need no GPU: run this part before the machine is paid for
 #   doctor    three real training steps; engine and trainer agree on log-probabilities
-#   recipe    experiments/recipes/smollm2_1gpu.toml for STEPS steps (100), then its plan beside what it took
+#   recipe    experiments/recipes/smollm2_1gpu.toml for STEPS steps (16), then its plan beside what it took
 #   step      a training step part by part, ours beside verl's own loop
 #   order     chunk before memory beside memory before chunk, at the shape of a 7B model
 #
 # Each part has a limit in seconds, and one that fails or takes too long does not stop the next. FOLDER gets a log of each
-# part, the rows of each measurement and summary.txt, a line a part. This script has never run on a GPU.
+# part, the rows of each measurement and summary.txt, a line a part. This script has never run as a whole.
 set -uo pipefail
 cd "$(dirname "$0")/../../.."
 
@@ -19,7 +19,7 @@ shift || true
 parts=${*:-prepare doctor recipe step order}
 bin=${BIN:-.venv/bin}
 device=${DEVICE:-cuda}
-steps=${STEPS:-100}
+steps=${STEPS:-16}
 prose=experiments/studies/prose
 warm=${MODEL:-$prose/warm_start}
 speed="$bin/python -m experiments.studies.speed"
@@ -39,11 +39,18 @@ limited() {
 prepare() {
     limited prepare 300 "$bin/memagent" model smollm2
     for task in needle update hop; do
-        limited prepare 60 "$bin/memagent" data prose_$task --n 400 --chunks 4 --seed 200 --model smollm2 \
-            --out runs/prose/train_$task.parquet
-        limited prepare 60 "$bin/memagent" data prose_$task --n 24 --chunks 4 --seed 9 --model smollm2 \
-            --out runs/prose/dev_$task.parquet
+        # Both changes of a value do not fit into one chunk.
+        [ $task = update ] || documents train1 $task 600 1 300
+        documents train $task 400 2 200
+        documents train4 $task 400 4 400
+        documents dev $task 24 2 9
     done
+}
+
+# documents NAME TASK N CHUNKS SEED
+documents() {
+    limited prepare 60 "$bin/memagent" data "prose_$2" --n "$3" --chunks "$4" --seed "$5" --model smollm2 \
+        --out "runs/prose/$1_$2.parquet"
 }
 
 doctor() {

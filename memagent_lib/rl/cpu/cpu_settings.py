@@ -43,7 +43,6 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         "actor_rollout_ref.model.external_lib": "memagent_lib.rl.cpu.engine",  # which registers the loss too
         "data.dataloader_num_workers": 0,
         "actor_rollout_ref.model.use_remove_padding": False,
-        "actor_rollout_ref.model.lora.merge": True,  # vLLM's CPU build cannot be sent adapters
         CHECKPOINTING: fit.checkpointing,
         "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
         # What trains on a CPU is small: every checkpoint can be loaded by itself, and is a model in MLflow.

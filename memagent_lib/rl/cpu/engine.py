@@ -13,10 +13,8 @@ import dataclasses
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor
 from verl.workers.engine.base import EngineRegistry
 
-from memagent_lib.models import merged_weights
 from memagent_lib.rl.cpu import weight_channel
 from memagent_lib.rl.cpu.cpu_memory import return_freed_memory
 from memagent_lib.rl.verl.reply_engine import ReplyEngine
@@ -26,7 +24,7 @@ weight_channel.use()  # verl imports this module in the process that sends the w
 
 @EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cpu")
 class CpuEngine(ReplyEngine):
-    """:class:`ReplyEngine` without pinned memory, and with adapters merged before the weights reach vLLM."""
+    """:class:`ReplyEngine` without pinned memory."""
 
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
         """Build a reference model like any other. verl would offload it to the CPU, with memory pinned for a GPU."""
@@ -38,15 +36,9 @@ class CpuEngine(ReplyEngine):
             self.engine_config = config
 
     def get_per_tensor_param(self, **choices: Any) -> tuple[Any, Any]:
-        """Return the weights for vLLM, with adapters merged, because vLLM's CPU build loads no adapters.
+        """Return memory that the update has freed to the system, then the weights for vLLM.
 
-        verl can merge adapters too, but rounds the result to bfloat16. Memory that the update has freed goes back to
-        the system first: verl calls this once a step, before rollouts, which need memory in other processes.
+        verl calls this once a step, before rollouts, which need memory in other processes.
         """
         return_freed_memory()
-        if not self._is_lora:
-            return super().get_per_tensor_param(**choices)
-        adapter = self.module.peft_config["default"]
-        state = self.module.state_dict().items()
-        weights = {name: w.full_tensor() if isinstance(w, DTensor) else w for name, w in state}
-        return iter(merged_weights(weights, adapter.lora_alpha / adapter.r).items()), None
+        return super().get_per_tensor_param(**choices)

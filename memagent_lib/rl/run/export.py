@@ -132,7 +132,7 @@ def _fold_adapters(model: Path, note: Path, apart: Path) -> None:
     save_adapter(weights, adapter["r"], adapter["lora_alpha"], apart)
     for file in (*model.glob("*.safetensors"), *model.glob("*.safetensors.index.json")):
         file.unlink()
-    _save(_stored(merged_weights(weights, adapter["lora_alpha"] / adapter["r"]), model), model)
+    _save(_stored(dict(merged_weights(weights, adapter["lora_alpha"] / adapter["r"])), model), model)
 
 
 def _average(model: Path, other: Path, share: float) -> None:

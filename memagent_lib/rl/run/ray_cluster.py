@@ -6,6 +6,7 @@ A run's actors have their own namespace, and a second run on the same cluster is
 from __future__ import annotations
 
 import fcntl
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -139,8 +140,8 @@ def _taken(address: str, holder: str) -> str:
 def init_arguments(recipe: Recipe, folder: RunFolder, device: str, verl: Any) -> dict[str, Any]:
     """Return the arguments of ``ray.init``.
 
-    The numbers of CPUs and GPUs and the object store's size are set only for a private Ray on a machine without a GPU.
-    verl's ``ray_kwargs.ray_init`` overrides all arguments but ``runtime_env``.
+    The number of GPUs and the object store's size are set only for a private Ray on a machine without a GPU. verl's
+    ``ray_kwargs.ray_init`` overrides all arguments but ``runtime_env``.
     """
     from omegaconf import OmegaConf
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
@@ -150,9 +151,9 @@ def init_arguments(recipe: Recipe, folder: RunFolder, device: str, verl: Any) ->
     runtime["env_vars"]["TRANSFER_QUEUE_ENABLE"] = "1"
     own: dict[str, Any] = {"address": address, "namespace": f"memagent-{folder.key}", "log_to_driver": True}
     if address == LOCAL:
-        own |= {"include_dashboard": False}
+        own |= {"include_dashboard": False, "num_cpus": max(LOGICAL_CPUS, os.cpu_count() or 1)}
         if device == "cpu":
-            own |= {"num_gpus": recipe.workers, "num_cpus": LOGICAL_CPUS, "object_store_memory": STORE_BYTES}
+            own |= {"num_gpus": recipe.workers, "object_store_memory": STORE_BYTES}
     else:  # on another machine a worker inherits nothing of this process
         runtime["env_vars"] |= environment(device, recipe.workers, folder)
     chosen = OmegaConf.to_container(verl.ray_kwargs.get("ray_init", {}), resolve=True) or {}

@@ -41,6 +41,9 @@ UPDATE_SHARE = 0.35
 PREFILL_SHARE = 0.4
 # Decoding waits for memory: each byte of weights that is read serves about as many FLOP as rows are decoded at once.
 DECODE_FLOP_PER_BYTE = 24
+# What a GPU takes beside arithmetic: an H200 needed this much with SmolLM2-135M (experiments/studies/speed/README.md).
+LAYER_SECONDS = 3e-3  # a layer's pass over a micro-batch: launches, and adapters
+TURN_SECONDS = 1.6  # a turn of all rollouts: requests, scheduling, and launches of layers for one token after another
 LOG_BYTES = 1 << 30  # logs, traces, Ray's session files
 
 
@@ -117,8 +120,7 @@ class TrainingPlan:
         actor = self.verl.actor_rollout_ref.actor
         rollout = self.verl.actor_rollout_ref.rollout
         once = self._pass_flops(rollout.log_prob_max_token_len_per_gpu)
-        # Forward, the same recomputed, and a backward pass of twice the cost.
-        update = 4 * self._pass_flops(actor.ppo_max_token_len_per_gpu)
+        update = self._update_passes * self._pass_flops(actor.ppo_max_token_len_per_gpu)
         if self.in_trees:  # whose attention is recomputed once more, within the backward pass
             update += once - self.shape.forward_flops(self.work.trained_tokens, 0)
         parts = {
@@ -129,6 +131,11 @@ class TrainingPlan:
             "update": update,
         }
         return {name: value for name, value in parts.items() if value}
+
+    @property
+    def _update_passes(self) -> int:
+        """Forward passes that cost as much as an update: its own, two for the backward pass, and one to recompute."""
+        return 3 + bool(self.verl.actor_rollout_ref.model.enable_gradient_checkpointing)
 
     @property
     def in_trees(self) -> bool:
@@ -171,7 +178,20 @@ class TrainingPlan:
         """Return how many hours one step takes with every worker on ``gpu``."""
         rates = {"prefill": gpu.flops * PREFILL_SHARE, "decode": gpu.bandwidth * DECODE_FLOP_PER_BYTE}
         seconds = sum(value / rates.get(name, gpu.flops * UPDATE_SHARE) for name, value in self.flops.items())
-        return seconds / self.workers / 3600
+        seconds += self._layer_passes * LAYER_SECONDS
+        return (seconds / self.workers + self.work.turns * TURN_SECONDS) / 3600
+
+    @property
+    def _layer_passes(self) -> float:
+        """How often a step passes a micro-batch through a layer."""
+        actor = self.verl.actor_rollout_ref.actor
+        limits = {
+            "old log-probabilities": (1, self.verl.actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu),
+            "reference": (1, self.verl.actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu),
+            "update": (self._update_passes, actor.ppo_max_token_len_per_gpu),
+        }
+        passes = (limits[name] for name in self.flops if name in limits)
+        return self.shape.layers * sum(n * max(1, self.work.trained_tokens / limit) for n, limit in passes)
 
     def checkpoint_bytes(self) -> float:
         """Return the size of a checkpoint in bytes: fp32 weights and Adam's two moments.
@@ -304,7 +324,8 @@ class TrainingPlan:
             yield f"{name:<15} {fits}; {_duration(hours)} a step, {_duration(hours * self.recipe.steps)} in all"
         yield (
             f"assumed     {UPDATE_SHARE:.0%} of peak in passes over rows, {PREFILL_SHARE:.0%} in prefill, "
-            f"{DECODE_FLOP_PER_BYTE} FLOP per byte of the memory's bandwidth in decoding"
+            f"{DECODE_FLOP_PER_BYTE} FLOP per byte of the memory's bandwidth in decoding, "
+            f"{1e3 * LAYER_SECONDS:.0f} ms for a layer and micro-batch, {TURN_SECONDS} s for a turn"
         )
 
 

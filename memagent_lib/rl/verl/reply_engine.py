@@ -31,6 +31,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.engine.utils import postprocess_batch_func
 
 import memagent_lib.rl.loss  # noqa: F401  # registers the loss: external_lib names one module
+from memagent_lib.models import merged_weights
 from memagent_lib.rl.verl.prefix_trees import attends_to_everything, forest, micro_batches, prefix_trees
 from memagent_lib.rl.verl.tree_attention import NAME as TREES
 from memagent_lib.rl.verl.tree_attention import blocks
@@ -117,6 +118,16 @@ class ReplyEngine(FSDPEngineWithLMHead):
             for weight in trainable:
                 weight.requires_grad_(True)
             yield
+
+    def get_per_tensor_param(self, **choices: Any) -> tuple[Any, Any]:
+        """Return the weights for vLLM as a model without adapters, unless ``model.lora.merge`` is off.
+
+        verl can merge adapters too, but in place, and it rounds the result to bfloat16.
+        """
+        if not (self._is_lora and self.model_config.lora.get("merge", False)):
+            return super().get_per_tensor_param(**choices)
+        adapter = self.module.peft_config["default"]
+        return merged_weights(self.module.state_dict(), adapter.lora_alpha / adapter.r), None
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
         if self.in_trees:

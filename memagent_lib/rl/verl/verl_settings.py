@@ -152,6 +152,8 @@ def _model_and_data(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
     return {
         "actor_rollout_ref.model.path": recipe.model.path,
         "actor_rollout_ref.model.external_lib": "memagent_lib.rl.verl.reply_engine",  # registers it and the loss
+        # vLLM samples from one model without adapters: its CPU build loads none, and there is one policy at a time.
+        "actor_rollout_ref.model.lora.merge": True,
         "data.train_files": list(recipe.data.files),
         "data.val_files": list(recipe.data.eval),
         "data.max_prompt_length": encoder.longest_prompt,
