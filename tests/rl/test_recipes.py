@@ -387,6 +387,9 @@ def test_a_local_run_has_a_ray_of_its_own_on_loopback(models, tmp_path):
     only_here = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "GLOO_SOCKET_IFNAME": "lo"}
     assert cluster_environment(recipe) == only_here
     assert one["namespace"] != other["namespace"]
+    on_gpu = init_arguments(recipe, RunFolder(tmp_path), "cuda", verl)
+    assert "num_gpus" not in on_gpu  # Ray counts them
+    assert on_gpu["num_cpus"] >= 32  # logical ones, also on a machine of four cores
 
 
 def test_joining_a_cluster_sizes_no_node_and_sends_variables(models, tmp_path):

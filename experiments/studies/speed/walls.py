@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
 POLICY = "experiments/pocket/trained"
 TASK = "experiments/pocket/fair_world.py:fair_needle"
-LENGTHS = (4, 16, 64)  # in chunks, of the readings that the report and MLflow have
+LENGTHS = (4, 16, 64)  # in chunks, of the readings that the report, MLflow and the leaderboard have
+POLICIES = ("first", "second", "third", "fourth")
+READERS = ("overwrite", "gated", "multislot")
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 LOADED_MS = 120_000
 
@@ -47,18 +49,20 @@ LOADED_MS = 120_000
 class WallsBench:
     """Sizes: ``documents`` of the quickstart, ``chunks`` of the file that is read, ``readings`` in one store.
 
-    A report is made of these readings, and MLflow lists their traces. Each command runs, and each page is opened,
+    A report is made of these readings, and MLflow lists their traces. ``board`` is the number of documents that each of
+    four policies has read with each of three readers, for the leaderboard. Each command runs, and each page is opened,
     ``rounds`` times. A size of 0 skips its measures. ``model`` reads the file.
     """
 
     documents: int = 16
     chunks: int = 36
     readings: int = 2600
+    board: int = 60
     rounds: int = 1
     model: str = POLICY
 
     def __post_init__(self) -> None:
-        require_at_least(self, 0, "documents", "chunks", "readings")
+        require_at_least(self, 0, "documents", "chunks", "readings", "board")
         require_at_least(self, 1, "rounds")
 
 
@@ -70,8 +74,9 @@ def bench_walls(settings: WallsBench, report: Callable[[str], None] = print) -> 
         "read": (_read, s.chunks),
         "report": (_report, s.readings),
         "mlflow": (_mlflow, s.readings),
+        "leaderboard": (_leaderboard, s.board),
     }
-    chromium = _chromium() if s.readings else ""  # a missing browser is an error before the minutes of work
+    chromium = _chromium() if s.readings or s.board else ""  # a missing browser is an error before the minutes of work
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         if s.readings:
@@ -135,6 +140,32 @@ def _mlflow(s: WallsBench, folder: Path, chromium: str) -> Measured:
     return Measured(ratios, rows, _note(rows))
 
 
+def _leaderboard(s: WallsBench, folder: Path, chromium: str) -> Measured:
+    """the leaderboard of four policies with three readers each: `memagent leaderboard`, then its page in a browser"""
+    from playwright.sync_api import sync_playwright
+
+    store, page = folder / "board", folder / "board.html"
+    experiment = Experiment.open(store)
+    for policy in POLICIES:
+        for reader in READERS:
+            results = (reading(n, LENGTHS[n % len(LENGTHS)] + 1, right=bool(n % 3)) for n in range(s.board))
+            with experiment.run(f"evaluate {policy}") as run:
+                log_results(
+                    run, [replace(result, reader=reader) for result in results], policy=policy, chunk_tokens=128
+                )
+    words = ["leaderboard", "--tracking", str(store), "--out", str(page)]
+    written = [{"page": "written"} | _timed("memagent_lib.cli", *words) for _ in range(s.rounds)]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        opened = [{"page": "opened"} | _opened(browser, page.as_uri(), POLICIES[-1]) for _ in range(s.rounds)]
+        browser.close()
+    ratios = [
+        _walls("leaderboard", "seconds to write it for 4 policies with 3 readers", written, None),
+        _walls("leaderboard", "seconds until its page is open", opened, 2),
+    ]
+    return Measured(ratios, written + opened, _note(written + opened))
+
+
 def _log_readings(count: int, folder: Path) -> None:
     """Log ``count`` readings of two policies to a store, and save their rows for the report."""
     experiment = Experiment.open(folder / "store")
@@ -169,7 +200,7 @@ def _opened(browser: Browser, address: str, text: str) -> dict[str, float]:
         with _processor_seconds() as used:
             started = time.monotonic()
             page.goto(address, timeout=LOADED_MS)
-            page.get_by_text(text).first.wait_for(timeout=LOADED_MS)
+            page.get_by_text(text).locator("visible=true").first.wait_for(timeout=LOADED_MS)
             seconds = time.monotonic() - started
         return {"seconds": seconds, "processor_seconds": used[0]}
 
@@ -210,7 +241,7 @@ def _traces_of(page: str) -> str:
 def _chromium() -> str:
     found = next(filter(None, map(shutil.which, CHROMIUM)), "")
     if not found:
-        raise ValueError("no Chromium, which opens MLflow's pages; make chromium installs it, or set readings=0")
+        raise ValueError("no Chromium, which opens pages; make chromium installs it, or set readings=0 and board=0")
     return found
 
 
