@@ -27,3 +27,14 @@ def test_a_committed_policy_is_what_the_recipe_makes(folder):
     born = build_model(tokenizer)
     assert {n: p.shape for n, p in committed.named_parameters()} == {n: p.shape for n, p in born.named_parameters()}
     assert AgentSettings.load(folder) == READING
+
+
+def test_the_adapters_of_prose_stand_on_one_another():
+    import json
+
+    prose = Path(__file__).parents[2] / "experiments" / "studies" / "prose"
+    read = {name: json.loads((prose / name / "adapter_config.json").read_text()) for name in ("warm_start", "trained")}
+    bases = {name: json.loads((prose / name / "base.json").read_text())["model"] for name in read}
+    assert bases == {"warm_start": "smollm2", "trained": "../warm_start"}
+    assert {name: config["base_model_name_or_path"] for name, config in read.items()} == bases
+    assert [AgentSettings.load(prose / name).budget.memory_tokens for name in read] == [32, 44]
