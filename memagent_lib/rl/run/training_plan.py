@@ -116,7 +116,7 @@ class TrainingPlan:
 
     @property
     def flops(self) -> dict[str, float]:
-        """The maximum FLOP of each part of a step: no prefix is shared, and the update recomputes its forward pass."""
+        """The maximum FLOP of each part of a step: no prefix is shared."""
         actor = self.verl.actor_rollout_ref.actor
         rollout = self.verl.actor_rollout_ref.rollout
         once = self._pass_flops(rollout.log_prob_max_token_len_per_gpu)
@@ -184,12 +184,10 @@ class TrainingPlan:
     @property
     def _layer_passes(self) -> float:
         """How often a step passes a micro-batch through a layer."""
-        actor = self.verl.actor_rollout_ref.actor
-        limits = {
-            "old log-probabilities": (1, self.verl.actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu),
-            "reference": (1, self.verl.actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu),
-            "update": (self._update_passes, actor.ppo_max_token_len_per_gpu),
-        }
+        roles = self.verl.actor_rollout_ref
+        scoring = (1, roles.rollout.log_prob_max_token_len_per_gpu)
+        update = (self._update_passes, roles.actor.ppo_max_token_len_per_gpu)
+        limits = {"old log-probabilities": scoring, "reference": scoring, "update": update}
         passes = (limits[name] for name in self.flops if name in limits)
         return self.shape.layers * sum(n * max(1, self.work.trained_tokens / limit) for n, limit in passes)
 
