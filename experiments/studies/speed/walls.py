@@ -26,7 +26,7 @@ from experiments.studies.speed.material import reading
 from experiments.studies.speed.results import Measured, Ratio
 from memagent_lib.cli.lab import HOST, servers
 from memagent_lib.data import make
-from memagent_lib.evaluation import save_rows
+from memagent_lib.evaluation import Result, save_rows
 from memagent_lib.paths import root
 from memagent_lib.settings import require_at_least
 from memagent_lib.text import Tokenizer
@@ -34,6 +34,7 @@ from memagent_lib.tracking import Experiment, log_results
 from memagent_lib.tracking.traces import MAX_TRACES
 
 if TYPE_CHECKING:
+    import pandas as pd
     from playwright.sync_api import Browser
 
 POLICY = "experiments/pocket/trained"
@@ -123,16 +124,12 @@ def _report(s: WallsBench, folder: Path, _: str) -> Measured:
 
 def _mlflow(s: WallsBench, folder: Path, chromium: str) -> Measured:
     """MLflow's lists of runs and of traces, each opened in a browser that has no page of it yet"""
-    from playwright.sync_api import sync_playwright
-
     rows = []
     ports = [_free_port() for _ in range(2)]
-    with servers(*ports, str(folder / "store"), "for-the-bench") as (_, mlflow), sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+    with servers(*ports, str(folder / "store"), "for-the-bench") as (_, mlflow), _browser(chromium) as browser:
         pages = {"runs": (mlflow.page, "evaluate trained"), "traces": (_traces_of(mlflow.page), "What is the code of")}
         for _ in range(s.rounds):
             rows += [{"page": name} | _opened(browser, *page) for name, page in pages.items()]
-        browser.close()
     ratios = []
     for name, aim in {"runs": 5, "traces": None}.items():
         of_page = [row for row in rows if row["page"] == name]
@@ -142,23 +139,16 @@ def _mlflow(s: WallsBench, folder: Path, chromium: str) -> Measured:
 
 def _leaderboard(s: WallsBench, folder: Path, chromium: str) -> Measured:
     """the leaderboard of four policies with three readers each: `memagent leaderboard`, then its page in a browser"""
-    from playwright.sync_api import sync_playwright
-
     store, page = folder / "board", folder / "board.html"
     experiment = Experiment.open(store)
     for policy in POLICIES:
         for reader in READERS:
             results = (reading(n, LENGTHS[n % len(LENGTHS)] + 1, right=bool(n % 3)) for n in range(s.board))
-            with experiment.run(f"evaluate {policy}") as run:
-                log_results(
-                    run, [replace(result, reader=reader) for result in results], policy=policy, chunk_tokens=128
-                )
+            _log(experiment, policy, [replace(result, reader=reader) for result in results])
     words = ["leaderboard", "--tracking", str(store), "--out", str(page)]
     written = [{"page": "written"} | _timed("memagent_lib.cli", *words) for _ in range(s.rounds)]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+    with _browser(chromium) as browser:
         opened = [{"page": "opened"} | _opened(browser, page.as_uri(), POLICIES[-1]) for _ in range(s.rounds)]
-        browser.close()
     ratios = [
         _walls("leaderboard", "seconds to write it for 4 policies with 3 readers", written, None),
         _walls("leaderboard", "seconds until its page is open", opened, 2),
@@ -174,10 +164,29 @@ def _log_readings(count: int, folder: Path) -> None:
             reading(number, LENGTHS[number % len(LENGTHS)] + 1, right=bool(number % 3 or policy == "trained"))
             for number in range(count // 2)
         ]
-        for start in range(0, len(results), MAX_TRACES):  # one call logs no more traces
-            part = results[start : start + MAX_TRACES]
-            with experiment.run(f"evaluate {policy}") as run:
-                save_rows(log_results(run, part, policy=policy, chunk_tokens=128), folder / "scores", policy)
+        for rows in _log(experiment, policy, results):
+            save_rows(rows, folder / "scores", policy)
+
+
+def _log(experiment: Experiment, policy: str, results: list[Result]) -> list[pd.DataFrame]:
+    """Log results in as many runs as their traces need, and return the rows of each run."""
+    rows = []
+    for start in range(0, len(results), MAX_TRACES):  # one call logs no more traces
+        with experiment.run(f"evaluate {policy}") as run:
+            rows.append(log_results(run, results[start : start + MAX_TRACES], policy=policy, chunk_tokens=128))
+    return rows
+
+
+@contextmanager
+def _browser(chromium: str) -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
+    switches = ["--no-sandbox", "--disable-gpu"]
+    with (
+        sync_playwright() as playwright,
+        playwright.chromium.launch(executable_path=chromium, args=switches) as browser,
+    ):
+        yield browser
 
 
 def _timed(module: str, *words: str) -> dict[str, float]:

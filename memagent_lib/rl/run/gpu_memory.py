@@ -47,7 +47,7 @@ class GpuMemory:
         actor = self.verl.actor_rollout_ref.actor
         tokens = min(actor.ppo_max_token_len_per_gpu, self.work.trained_tokens)
         state = dict.fromkeys(self._state, 0.0) if actor.fsdp_config.offload_policy else self._state
-        kept = self.shape.hidden if self._recomputes else SAVED_SHARE * self._layer_width
+        kept = self.shape.hidden if self.recomputes else SAVED_SHARE * self._layer_width
         saved = {"activations": tokens * kept * self.shape.layers * BF16}
         # Logits in bf16, then in fp32: a copy, its softmax, and the gradient of the backward pass. In trees, keys and
         # values along the rows' paths, and their gradients.
@@ -97,7 +97,7 @@ class GpuMemory:
         }
 
     @property
-    def _recomputes(self) -> bool:
+    def recomputes(self) -> bool:
         """Whether only each layer's input is kept for the backward pass."""
         return self.verl.actor_rollout_ref.model.enable_gradient_checkpointing
 

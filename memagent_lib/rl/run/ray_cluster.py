@@ -6,13 +6,13 @@ A run's actors have their own namespace, and a second run on the same cluster is
 from __future__ import annotations
 
 import fcntl
-import os
 import tempfile
 import time
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from memagent_lib.clusters import LOCAL, require_answer, start_ray
+from memagent_lib.provenance import cores
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run.training_run import RunError
 from memagent_lib.rl.run_folder import RunFolder
@@ -151,7 +151,7 @@ def init_arguments(recipe: Recipe, folder: RunFolder, device: str, verl: Any) ->
     runtime["env_vars"]["TRANSFER_QUEUE_ENABLE"] = "1"
     own: dict[str, Any] = {"address": address, "namespace": f"memagent-{folder.key}", "log_to_driver": True}
     if address == LOCAL:
-        own |= {"include_dashboard": False, "num_cpus": max(LOGICAL_CPUS, os.cpu_count() or 1)}
+        own |= {"include_dashboard": False, "num_cpus": max(LOGICAL_CPUS, cores())}
         if device == "cpu":
             own |= {"num_gpus": recipe.workers, "object_store_memory": STORE_BYTES}
     else:  # on another machine a worker inherits nothing of this process

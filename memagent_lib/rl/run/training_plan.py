@@ -135,7 +135,7 @@ class TrainingPlan:
     @property
     def _update_passes(self) -> int:
         """Forward passes that cost as much as an update: its own, two for the backward pass, and one to recompute."""
-        return 3 + bool(self.verl.actor_rollout_ref.model.enable_gradient_checkpointing)
+        return 4 if self.gpu.recomputes else 3
 
     @property
     def in_trees(self) -> bool:
