@@ -8,8 +8,20 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from experiments.studies.readers.__main__ import print_tables
 from experiments.studies.readers.study import HERE, missing, objectives, plan, results_of, steps
-from experiments.studies.readers.table import NO_BOX, OTHER_WORDS, RIGHT, form, form_table, forms, score_table
+from experiments.studies.readers.table import (
+    NO_BOX,
+    OTHER_WORDS,
+    RIGHT,
+    cost_table,
+    difference_table,
+    form,
+    form_table,
+    forms,
+    score_table,
+    task_table,
+)
 from memagent_lib.prompts import Template
 from memagent_lib.readers import GATE, READERS
 from memagent_lib.rl import Recipe, RunFolder, TrainingState, TrainingStatus
@@ -41,10 +53,10 @@ def test_the_recipes_of_every_reader_load(reader, tmp_path):
     assert SftRecipe.load(command[1], settings(command)).reading.reader == reader
 
 
-def test_a_shorter_training_has_one_stage_less(tmp_path):
+def test_half_of_a_shorter_training_is_on_sparse_documents(tmp_path):
     command = arguments(tmp_path, "train gated 0", readers=["gated"], train_steps=10)
     recipe = Recipe.load(command[1], settings(command))
-    assert [(stage.steps, len(stage.files)) for stage in recipe.stages] == [(10, 1)]
+    assert [(stage.steps, len(stage.files)) for stage in recipe.stages] == [(5, 1), (5, 3)]
 
 
 def test_the_wording_of_the_study_is_that_of_short():
@@ -74,7 +86,7 @@ def test_the_plan_states_hours_and_leaves_out_what_is_done(tmp_path):
 def test_a_table_names_what_is_missing_and_how_far_it_came(tmp_path):
     todo = steps(tmp_path, ["gated", "recall"], lengths=[4])
     for step in todo:
-        if step.name.split()[0] in ("data", "warm", "form") or step.name == "train gated 0":
+        if step.name.split()[0] in ("data", "warm", "form", "before") or step.name == "train gated 0":
             step.mark.parent.mkdir(exist_ok=True)
             step.mark.touch()
     assert missing(todo) == ["missing: train, 3 of 4: recall 0, gated 1, recall 1", "missing: evaluate, 4 of 4: all"]
@@ -112,19 +124,54 @@ def test_the_form_table_has_the_share_of_right_forms(kept):
     assert line.endswith("| 1 a memory with other words than statements |")
 
 
+def rows_of(reader: str, scores: list[int], chunks: int = 16, policy: str = "trained, seed 0") -> pd.DataFrame:
+    named = {"policy": policy, "reader": reader, "chunks": chunks, "task": "fair_needle", "error": None}
+    frame = pd.DataFrame({"score": scores, "example": range(len(scores))})
+    costs = {"turns": 5.0, "seconds": 0.5, "prompt_tokens": 400.0, "reply_tokens": 100.0, "flops": None}
+    return frame.assign(document="d", capture=0.5, retention=1.0, **named, **costs)
+
+
+def line_of(table: str, *names: str) -> str:
+    (line,) = [line for line in table.splitlines() if line.startswith(f"| {' | '.join(names)} |")]
+    return line
+
+
 def test_scores_are_paired_with_overwrite_on_the_same_documents():
-    def rows(reader: str, scores: list[int], policy: str = "seed 0") -> pd.DataFrame:
-        named = {"policy": policy, "reader": reader, "chunks": 4, "task": "fair_needle", "error": None}
-        frame = pd.DataFrame({"score": scores, "example": range(len(scores))})
-        costs = {"turns": 5.0, "seconds": 0.5, "prompt_tokens": 400.0, "reply_tokens": 100.0, "flops": None}
-        return frame.assign(document="d", capture=0.5, retention=1.0, **named, **costs)
+    rows = pd.concat([rows_of("overwrite", [0, 0, 1, 1]), rows_of("gated", [1, 0, 1, 1])], ignore_index=True)
+    assert line_of(score_table(rows), "trained, seed 0", "overwrite").startswith(
+        "| trained, seed 0 | overwrite | 50.0 ["
+    )
+    differences = difference_table(rows)
+    assert line_of(differences, "trained, seed 0", "gated").startswith("| trained, seed 0 | gated | +25.0 [")
+    assert "overwrite" not in differences
+    assert line_of(task_table(rows), "trained, seed 0", "gated") == "| trained, seed 0 | gated | 75.0 |"
+    assert task_table(rows).startswith("| policy | reader | needle, 16 |")
+    costs = line_of(cost_table(rows), "trained, seed 0", "gated")
+    assert costs == "| trained, seed 0 | gated | 50.0 | 100.0 | 5.0 | 500 | 0.50, 0.50 |"
 
-    made = score_table(pd.concat([rows("overwrite", [0, 0, 1, 1]), rows("gated", [1, 0, 1, 1])], ignore_index=True))
-    lines = {line.split(" | ")[1]: line for line in made.splitlines()[2:]}
-    assert "| seed 0 | overwrite | 4 | 50.0 [" in lines["overwrite"]
-    assert "| +25.0 [" in lines["gated"]
-    assert lines["gated"].endswith("| 50.0 | 100.0 | 5.0 | 500 | 0.50 | 4 |")
+
+def test_lengths_ascend_and_a_length_that_was_not_read_is_empty():
+    parts = [rows_of("overwrite", [1], 16), rows_of("overwrite", [1], 2), rows_of("gated", [0], 2)]
+    made = score_table(pd.concat(parts, ignore_index=True))
+    assert made.startswith("| policy | reader | 2 | 16 |\n")
+    assert line_of(made, "trained, seed 0", "gated").endswith("] |  |")
 
 
-def test_results_of_warm_starts_and_seeds_lie_apart(tmp_path):
-    assert results_of(tmp_path, "gated", None) != results_of(tmp_path, "gated", 0)
+def test_the_tables_are_made_from_the_folders_of_the_evaluations(tmp_path, capsys):
+    for reader, scores, seed in (("overwrite", [0, 1], 0), ("gated", [1, 1], 0), ("gated", [0, 0], None)):
+        folder = results_of(tmp_path, reader, seed)
+        folder.mkdir(parents=True)
+        policy = "warm start" if seed is None else f"trained, seed {seed}"
+        rows_of(reader, scores, policy=policy).to_parquet(folder / f"{policy}.parquet")
+    print_tables(tmp_path)
+    printed = capsys.readouterr().out
+    assert "| trained, seed 0 | gated | +50.0 [" in printed
+    assert "| warm start | gated | 0.0 [" in printed
+
+
+def test_a_plan_reads_test_documents_before_and_after_training(tmp_path):
+    todo = {step.name: step for step in steps(tmp_path, ["gated"], [0])}
+    before, after = todo["before gated"].arguments, todo["evaluate gated 0"].arguments
+    assert {argument for argument in before if argument.endswith("_4.parquet")} <= set(after)
+    assert not any(argument.endswith("_64.parquet") for argument in before)
+    assert before[before.index("--out") + 1] != after[after.index("--out") + 1]

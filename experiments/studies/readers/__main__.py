@@ -10,8 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from experiments.studies.readers.study import SEEDS, TESTED, Step, missing, objectives, plan, results_of, steps
-from experiments.studies.readers.table import form_table, forms, score_table
+from experiments.studies.readers.study import SEEDS, TESTED, Step, form_of, missing, objectives, plan, steps
+from experiments.studies.readers.table import form_table, forms, tables
 from memagent_lib.evaluation import gather_rows, read_results
 
 
@@ -60,14 +60,13 @@ def print_tables(folder: Path) -> None:
     """Print the forms of the warm starts' replies, and the scores of the trained readers, as far as they exist."""
     counts = {}
     for reader in objectives():
-        readings = results_of(folder, reader, None) / "readings"
+        readings = form_of(folder, reader) / "readings"
         if readings.is_dir():
             counts[reader] = forms(read_results(readings))
     if counts:
         print(f"\n{form_table(counts)}")
-    trained = [path for path in (folder / "results").glob("*_[0-9]*") if path.is_dir()]
-    if trained:
-        print(f"\n{score_table(gather_rows(folder / 'results'))}")
+    if (folder / "results").is_dir():
+        print(f"\n{tables(gather_rows(folder / 'results'))}")
 
 
 if __name__ == "__main__":

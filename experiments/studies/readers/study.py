@@ -17,12 +17,16 @@ HERE = Path(__file__).parent
 WARM_START = "experiments/pocket/warm_start"
 WORLD = "experiments/pocket/fair_world.py"
 TASKS = ("needle", "update", "multikey", "bridge")
+SPARSE = "sparse_2"
+"""The training file of the first half: 2 chunks in which nine sentences of ten are filler, so that memories have room."""
 TRAINED = {2: 960, 4: 960, 8: 960}
-"""The number of training examples by length in chunks."""
+"""The number of training examples of the second half by length in chunks."""
 TESTED = {1: 60, 2: 60, 4: 60, 16: 60, 64: 30, 256: 12}
 """The number of test examples of each task by length in chunks."""
 FORM_CHUNKS = 4
 """The length of the documents on which the form of a warm start's replies is counted."""
+WARM_CHUNKS = 16
+"""The longest documents that a warm start reads; it is right on none of the longer ones."""
 SEEDS = (0, 1)
 MOST_HOURS = 20.0
 
@@ -73,6 +77,7 @@ def steps(
     return [
         *make.data(),
         *(step for reader in chosen for step in make.warm_start(reader)),
+        *(make.before(reader) for reader in chosen),
         *(make.train(reader, seed, known[reader], train_steps) for seed in seeds for reader in chosen),
         *(make.evaluate(reader, seed) for seed in seeds for reader in chosen),
     ]
@@ -120,9 +125,15 @@ def _named(step: Step) -> str:
     return f"{name} ({status.state} at step {status.step} of {status.steps})"
 
 
+def form_of(folder: Path, reader: str) -> Path:
+    """Return the folder with the sampled readings of a reader's warm start, whose form is counted."""
+    return folder / "form" / reader
+
+
 def results_of(folder: Path, reader: str, seed: int | None) -> Path:
     """Return the folder of a reader's evaluation; without a seed, that of its warm start."""
-    return folder / "results" / (f"warm_{reader}" if seed is None else f"{reader}_{seed}")
+    name = f"reader={reader}" if seed is None else f"reader={reader},seed={seed}"
+    return folder / "results" / name
 
 
 @dataclass(frozen=True)
@@ -135,6 +146,7 @@ class _Steps:
     def data(self) -> Iterator[Step]:
         ask = f"ask={','.join(TASKS)}"
         yield self._file("warm_4", "fair_mix", 4, 320, 1, ask)
+        yield self._file(SPARSE, "fair_mix", 2, 960, 3, ask, "density=0.1")
         for chunks, n in TRAINED.items():
             yield self._file(f"train_{chunks}", "fair_mix", chunks, n, 2, ask)
         for task in TASKS:
@@ -149,15 +161,20 @@ class _Steps:
         arguments = ("sft", str(recipe), *settings, "--out", str(model), *self._tracking)
         yield self._step(f"warm {reader}", arguments, count * _SECONDS["warm"] / 3600)
         tested = {FORM_CHUNKS: TESTED[FORM_CHUNKS]}
-        yield self._evaluation(f"form {reader}", reader, model / "model", None, tested, temperature=1.0)
+        out = form_of(self.folder, reader)
+        yield self._evaluation(f"form {reader}", reader, model / "model", "warm start", tested, out, temperature=1.0)
+
+    def before(self, reader: str) -> Step:
+        tested = {length: n for length, n in self.tested.items() if length <= WARM_CHUNKS}
+        model = self.folder / "warm" / reader / "model"
+        out = results_of(self.folder, reader, None)
+        return self._evaluation(f"before {reader}", reader, model, "warm start", tested, out)
 
     def train(self, reader: str, seed: int, rewards: dict[str, float], count: int | None) -> Step:
         recipe = HERE / "train.toml"
         steps = count or read_toml(recipe, "recipe")["verl"]["trainer"]["total_training_steps"]
-        short, *longer = [self._path(f"train_{chunks}") for chunks in TRAINED]
-        stages = [{"files": [short], "steps": min(40, steps)}]
-        if steps > 40:
-            stages.append({"files": [short, *longer]})
+        full = [self._path(f"train_{chunks}") for chunks in TRAINED]
+        stages = [{"files": [self._path(SPARSE)], "steps": -(-steps // 2)}, {"files": full}]
         settings = (
             f"model.path={self.folder / 'warm' / reader / 'model'}",
             f"data.stages={toml_value(stages)}",
@@ -173,23 +190,24 @@ class _Steps:
 
     def evaluate(self, reader: str, seed: int) -> Step:
         model = self.folder / "train" / f"{reader}_{seed}/model"
-        return self._evaluation(f"evaluate {reader} {seed}", reader, model, seed, self.tested)
+        out = results_of(self.folder, reader, seed)
+        return self._evaluation(f"evaluate {reader} {seed}", reader, model, f"trained, seed {seed}", self.tested, out)
 
     def _evaluation(
         self,
         name: str,
         reader: str,
         model: Path,
-        seed: int | None,
+        policy: str,
         tested: dict[int, int],
+        out: Path,
         temperature: float = 0.0,
     ) -> Step:
         files = [self._path(f"test_{task}_{chunks}") for task in TASKS for chunks in tested]
         turns = len(TASKS) * sum(n * (chunks + 1) for chunks, n in tested.items())
-        policy = "warm start" if seed is None else f"seed {seed}"
         settings = ("--model", str(model), "--reader", reader, "--policy", policy, "--temperature", str(temperature))
-        out = ("--out", str(results_of(self.folder, reader, seed)))
-        return self._step(name, ("evaluate", *files, *settings, *out, *self._tracking), turns / _TURNS_A_SECOND / 3600)
+        arguments = ("evaluate", *files, *settings, "--out", str(out), *self._tracking)
+        return self._step(name, arguments, turns / _TURNS_A_SECOND / 3600)
 
     def _file(self, name: str, task: str, chunks: int, n: int, seed: int, *settings: str) -> Step:
         sizes = ("--chunks", str(chunks), "--chunk-tokens", "96", "--n", str(n), "--seed", str(seed))

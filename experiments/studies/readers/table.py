@@ -1,9 +1,10 @@
-"""The tables of the study of readers: the form of replies after the warm start, scores with differences, and costs."""
+"""The tables of the study of readers: the form of replies after the warm start, scores, differences and costs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pandas as pd
 
@@ -16,6 +17,10 @@ OTHER_WORDS = "a memory with other words than statements"
 NO_BOX = "an answer without a box"
 EMPTY = ("", "nothing yet")
 BASELINE = "overwrite"
+TASK_CHUNKS = (2, 16, 64)
+"""The lengths at which tasks have scores of their own."""
+COST_CHUNKS = 16
+"""The length at which readers' costs are compared."""
 
 
 def form(turn: Turn) -> str:
@@ -50,40 +55,75 @@ def form_table(counts: dict[str, Counter[str]]) -> str:
     return "\n".join(lines)
 
 
-def score_table(rows: pd.DataFrame) -> str:
-    """Return Markdown with a line per policy, reader and length: score, paired difference, evidence and costs.
-
-    The difference is to :data:`BASELINE` of the same policy, on the documents that both have read. A cell with a
-    percentage has its 95 % interval.
-    """
-    lines = [
-        "| policy | reader | chunks | score in % | difference | capture | retention | turns | tokens | seconds | n |",
-        "|---" * 11 + "|",
-    ]
-    for policy, own in rows.groupby("policy", sort=False):
-        differences = _differences(own, policy)
-        spent = costs(own, ["reader", "chunks"]).set_index(["reader", "chunks"])
-        for row in summarise(own).itertuples(index=False):
-            key = (row.reader, int(row.chunks))
-            cost = spent.loc[[key]].iloc[0]
-            score = Rate(row.accuracy, row.low, row.high, row.scored)
-            lines.append(
-                f"| {policy} | {row.reader} | {int(row.chunks)} | {score.short} "
-                f"| {differences.get(key, '')} | {_percent(row.capture)} | {_percent(row.retention)} "
-                f"| {cost['turns']:.1f} | {cost['tokens']:,.0f} | {cost['seconds']:.2f} | {row.scored} |"
-            )
-    return "\n".join(lines)
-
-
-def _differences(rows: pd.DataFrame, policy: str) -> dict[tuple[str, int], str]:
-    readers = {line_name(policy, reader): reader for reader in rows["reader"].unique()}
-    baseline = line_name(policy, BASELINE)
-    if baseline not in readers:
-        return {}
-    return {
-        (readers[row.right], int(row.chunks)): _points(row.difference, row.low, row.high)
-        for row in against(rows, baseline).itertuples(index=False)
+def tables(rows: pd.DataFrame) -> str:
+    """Return all tables of scores and costs as Markdown, with a line per policy and reader."""
+    parts = {
+        "Score in % (95 % interval), by length in chunks": score_table(rows),
+        f"Difference to `{BASELINE}` on the same documents, in points (95 % interval)": difference_table(rows),
+        f"Score in % by task and length, in chunks up to {TASK_CHUNKS[-1]}": task_table(rows),
+        f"Evidence and costs of a question at {COST_CHUNKS} chunks": cost_table(rows),
     }
+    return "\n\n".join(f"**{title}**\n\n{made}" for title, made in parts.items())
+
+
+def score_table(rows: pd.DataFrame) -> str:
+    """Return the score at each length, over all tasks, with its 95 % Wilson interval."""
+    summary = summarise(rows, by=("policy", "reader", "chunks"))
+    cells = {
+        (row.policy, row.reader, int(row.chunks)): Rate(row.accuracy, row.low, row.high, row.scored).short
+        for row in summary.itertuples(index=False)
+    }
+    return _grid(rows, cells)
+
+
+def difference_table(rows: pd.DataFrame) -> str:
+    """Return the paired difference to :data:`BASELINE` of the same policy, on the documents that both have read."""
+    cells = {}
+    for policy, own in rows.groupby("policy", sort=False):
+        readers = {line_name(policy, reader): reader for reader in own["reader"].unique()}
+        baseline = line_name(policy, BASELINE)
+        if baseline in readers:
+            for row in against(own, baseline).itertuples(index=False):
+                cells[policy, readers[row.right], int(row.chunks)] = _points(row.difference, row.low, row.high)
+    return _grid(rows, cells)
+
+
+def task_table(rows: pd.DataFrame) -> str:
+    """Return the score of each task at each of :data:`TASK_CHUNKS`."""
+    summary = summarise(rows[rows["chunks"].isin(TASK_CHUNKS)], by=("policy", "reader", "task", "chunks"))
+    cells = {
+        (row.policy, row.reader, f"{row.task.removeprefix('fair_')}, {int(row.chunks)}"): _percent(row.accuracy)
+        for row in summary.itertuples(index=False)
+    }
+    return _grid(rows, cells)
+
+
+def cost_table(rows: pd.DataFrame) -> str:
+    """Return capture, retention and the costs of a question at :data:`COST_CHUNKS`."""
+    rows = rows[rows["chunks"] == COST_CHUNKS]
+    evidence = summarise(rows, by=("policy", "reader")).set_index(["policy", "reader"])
+    cells = {}
+    for row in costs(rows, ("policy", "reader")).itertuples(index=False):
+        line = (row.policy, row.reader)
+        cells[*line, "capture in %"] = _percent(evidence.loc[line, "capture"])
+        cells[*line, "retention in %"] = _percent(evidence.loc[line, "retention"])
+        cells[*line, "turns"] = f"{row.turns:.1f}"
+        cells[*line, "tokens"] = f"{row.tokens:,.0f}"
+        cells[*line, "seconds (median, 95th percentile)"] = f"{row.seconds:.2f}, {row.seconds_95:.2f}"
+    return _grid(rows, cells)
+
+
+def _grid(rows: pd.DataFrame, cells: Mapping[tuple[str, str, Any], str]) -> str:
+    """Return Markdown with a line per policy and reader, in order of the rows, and a column per last part of a key."""
+    columns = list(dict.fromkeys(column for *_, column in cells))
+    if all(isinstance(column, int) for column in columns):
+        columns.sort()
+    lines = [f"| policy | reader | {' | '.join(map(str, columns))} |", "|---" * (len(columns) + 2) + "|"]
+    for policy, reader in rows[["policy", "reader"]].drop_duplicates().itertuples(index=False):
+        values = [cells.get((policy, reader, column), "") for column in columns]
+        if any(values):
+            lines.append(f"| {policy} | {reader} | {' | '.join(values)} |")
+    return "\n".join(lines)
 
 
 def _points(value: float, low: float, high: float) -> str:
