@@ -2,7 +2,7 @@
 # What it shows: one Slurm job is one Ray cluster and one run; a job that ends or is requeued is continued by the next.
 # What it needs: nodes with 8 GPUs, this checkout and its environment on a file system that all nodes share.
 # Use: sbatch --nodes=4 experiments/recipes/cluster/slurm.sh experiments/recipes/paper_7b.toml runs/paper_7b
-# Not run by us: no Slurm was at hand. The commands in it are those of the two-node test (tests/rl/test_two_nodes.py).
+# Never run. The commands in it are those of the two-node test (tests/rl/test_two_nodes.py).
 #SBATCH --ntasks-per-node=1
 #SBATCH --gpus-per-node=8
 #SBATCH --time=24:00:00
