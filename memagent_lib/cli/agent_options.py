@@ -62,7 +62,7 @@ def add_agent_options(
         "what to do with a reply that is no memory, such as a comment about it or a refusal: take it as the memory, "
     )
     action += f"keep the old memory, or retry once and then keep the old one (default: {on_bad_memory})"
-    option(reading, "--on-bad-memory", "NAME", action, choices=list(OnBadMemory))
+    option(reading, "--on-bad-memory", "NAME", action, choices=[str(name) for name in OnBadMemory])
     option(reading, "--temperature", "X", "0 always takes the likeliest token", default=0.0)
     option(reading, "--top-p", "X", "above temperature 0, draw from the likeliest tokens of this share", default=1.0)
     option(reading, "--seed", "N", "makes sampling repeatable; no effect at temperature 0")

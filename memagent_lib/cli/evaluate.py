@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from memagent_lib.tracking import Run
 
 MOST_REASONS = 10
+MOST_POLICY_CHARS = 120
 EXAMPLES = """\
 examples:
   memagent evaluate runs/study/data/test_4.parquet --model runs/demo/train/model --out runs/evaluated
@@ -124,7 +126,7 @@ def run(a: argparse.Namespace) -> int:
     readers = list(dict.fromkeys(a.reader))
     # A trained model's own reader is known only once the model is open, but a plan with any reader finds bad files.
     EvaluationPlan(files, n, readers or ["overwrite"])
-    policy = a.policy or policy_name(a.model)
+    policy = _checked_policy(a.policy) if a.policy else policy_name(a.model)
     judge = _judge(a)
     agent = agent_of(a, engines=a.engines, cluster=a.cluster)
     # Only now, because the chunk size may be a trained model's own.
@@ -159,7 +161,8 @@ def run(a: argparse.Namespace) -> int:
     if "model_judge" in rows.attrs:
         print(rows.attrs["model_judge"], file=sys.stderr)
     print(f"run {tracked.id} in {a.tracking}; readings in {a.out}/readings", file=sys.stderr)
-    look_next(page, tracked.page, f"memagent report {a.out}")
+    store = "" if a.tracking == "runs" else f" --tracking {shlex.quote(a.tracking)}"
+    look_next(page, tracked.page, f"memagent report {shlex.quote(a.out)}{store}")
     # If only some readings failed, the others are a result; if all did, nothing was measured.
     return 0 if rows["score"].notna().any() else 1
 
@@ -208,6 +211,18 @@ def _checked_paths(a: argparse.Namespace) -> tuple[Path, list[Path]]:
     if a.concurrency < 1:
         raise ValueError(f"--concurrency must be at least 1, got {a.concurrency}")
     return out, [absolute(file) for file in a.data]
+
+
+def _checked_policy(name: str) -> str:
+    """Return the name of a policy; raise ``ValueError`` for one that no table, figure or file can have."""
+    if not name.strip():
+        raise ValueError(f"--policy {name!r} is blank; give a name for tables and figures")
+    if len(name) > MOST_POLICY_CHARS:
+        raise ValueError(
+            f"--policy has {len(name)} characters, and tables, figures and file names have room for "
+            f"{MOST_POLICY_CHARS}; shorten {name[:30]!r}..."
+        )
+    return name
 
 
 def _save_wrong(plan: EvaluationPlan, results: Sequence[Result], path: str) -> None:

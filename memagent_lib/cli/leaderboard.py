@@ -29,7 +29,7 @@ def run(a: argparse.Namespace) -> int:
     folder = "" if "://" in a.tracking else f"{a.tracking}/"
     out = require_form(a.out or f"{folder}leaderboard.html")
     with status_line(f"writing the leaderboard of {a.tracking}"):
-        experiment = Experiment.open(a.tracking)
+        experiment = Experiment.open(a.tracking, create=False)
         board = leaderboard(experiment)
         path = save_leaderboard(board, out)
     for warning in different_kinds(board):

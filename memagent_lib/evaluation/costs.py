@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from memagent_lib.evaluation.lines import SAME, keyed, with_all_tasks
+from memagent_lib.evaluation.lines import keyed, question_columns, with_all_tasks
 from memagent_lib.evaluation.tables import by_length, by_task, grouping_of, wilson, with_text_lengths
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def score_and_cost(results: pd.DataFrame, cost: str = "tokens") -> pd.DataFrame:
         raise ValueError(f"no cost {cost!r}; choose from {', '.join(COSTS)}")
     rows = keyed(results)
     rows = rows[rows["score"].notna()]
-    lines_of_document = rows.groupby(SAME)["line"].transform("nunique")
+    lines_of_document = rows.groupby(question_columns(rows))["line"].transform("nunique")
     rows = rows[lines_of_document == rows["line"].nunique()]
     if rows.empty:
         raise ValueError("no document was scored by every line; select lines that have read the same data")

@@ -12,12 +12,15 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from memagent_lib.errors import UserError
+from memagent_lib.scoring import judge_name
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SAME = ["example", "document"]
-"""The columns that identify a row's document. Ids alone do not: another setting of a task makes the same ids."""
+"""What every row has of its question. Ids alone do not tell: another setting of a task makes the same ids."""
+OWN_TASK = "own_task"
+"""The task of a row that :func:`with_all_tasks` has put among those of all tasks."""
 LINE = ["policy", "reader", "varied"]
 """The columns by which tables and figures group rows; :func:`keyed` adds ``varied``."""
 SETTINGS = {
@@ -94,10 +97,23 @@ def in_several_files(rows: pd.DataFrame) -> pd.Series:
     """Return which rows repeat a reading of the same run, because a document is in several of its data files."""
     import pandas as pd
 
-    same = _one_reading(rows)
+    same = question_columns(rows)
     if not same or "run_id" not in rows:
         return pd.Series(False, index=rows.index)
     return rows.duplicated([name for name in ("run_id", *LINE[:2], *same) if name in rows])
+
+
+def question_columns(*frames: pd.DataFrame) -> list[str]:
+    """Return the columns that tell one question from another in all ``frames``; none if their rows do not name them.
+
+    Two files of questions about the same documents may number them alike, so task and question count too. Rows of an
+    older version have no ``question``.
+    """
+    if not all(set(SAME) <= set(frame) for frame in frames):
+        return []
+    task = OWN_TASK if all(OWN_TASK in frame for frame in frames) else "task"
+    known = [name for name in (task, "question") if all(name in f and f[name].notna().all() for f in frames)]
+    return [*known, *SAME]
 
 
 def with_all_tasks(rows: pd.DataFrame, line: Sequence[str], emptied: Sequence[str] = ()) -> pd.DataFrame:
@@ -110,9 +126,9 @@ def with_all_tasks(rows: pd.DataFrame, line: Sequence[str], emptied: Sequence[st
     import pandas as pd
 
     line = list(line)
-    rows = rows.assign(judge=rows["rule"].fillna(""))
+    rows = rows.assign(judge=rows["rule"].fillna("").map(judge_name), **{OWN_TASK: rows["task"]})
     several = rows[rows.groupby(line, dropna=False)["task"].transform("nunique") > 1]
-    same = _one_reading(rows)
+    same = question_columns(rows)
     if same:
         several = several.drop_duplicates([*line, *same])
     doubled = pd.concat([several, rows], ignore_index=True)
@@ -191,6 +207,8 @@ def settings_columns(rows: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     columns = {name: rows[name] for name in SETTINGS if name in rows}
+    if {"sampling_seed", "temperature"} <= set(columns):  # greedy replies do not depend on a seed
+        columns["sampling_seed"] = rows["sampling_seed"].astype(object).where(rows["temperature"] != 0, "")
     for name in WRITTEN_IF_USED:
         values = columns.get(name, pd.Series("", rows.index)).astype(object)
         columns[name] = values.where(values.notna(), "")
@@ -232,17 +250,10 @@ def _point_columns(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _read_twice(group: pd.DataFrame, words: pd.Series) -> pd.Series:
     """Return which rows of one policy and reader are about a document that another row with the same words has too."""
-    same = _one_reading(group)
+    same = question_columns(group)
     if not same:
         return group["policy"].map(lambda _: False)
     return group[same].assign(words=words[group.index].map(tuple)).duplicated(keep=False)
-
-
-def _one_reading(rows: pd.DataFrame) -> list[str]:
-    """Return the columns by which two rows of one line would be the same reading; none if they are not recorded."""
-    if not set(SAME) <= set(rows):
-        return []
-    return [name for name in ("task", *SAME) if name in rows]
 
 
 def _require_unmixed(rows: pd.DataFrame) -> None:
@@ -254,13 +265,16 @@ def _require_unmixed(rows: pd.DataFrame) -> None:
                 f"rows of {line!r} differ in their {FINGERPRINTS[name]} ({found}), so they are not one line; evaluate "
                 f"the older ones again, or give one of the two another policy name{sources(group, name)}"
             )
-        same = _one_reading(group)
+        same = question_columns(group)
         twice = group[group.duplicated(same, keep=False)] if same else group.head(0)
         if len(twice):
+            rules = sorted(twice["rule"].dropna().unique()) if "rule" in twice else []
+            why = "and the rows name no setting in which these readings differ"
+            if len(rules) > 1:
+                why = f"once for each of the judges {' and '.join(rules)}"
             raise MixedRowsError(
-                f"{len(twice[same].drop_duplicates()):,} documents of {line!r} were read more than once, and the rows "
-                "name no setting in which these readings differ; take one of the evaluations out, or give one another "
-                f"policy name{sources(twice, 'run_id')}"
+                f"{len(twice[same].drop_duplicates()):,} documents of {line!r} were read more than once, {why}; take "
+                f"one of the evaluations out, or give one another policy name{sources(twice, 'run_id')}"
             )
 
 

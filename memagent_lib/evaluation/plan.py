@@ -108,16 +108,20 @@ class EvaluationPlan:
         return ", ".join(parts)
 
     def examples(self) -> Iterator[Example]:
-        """Yield the examples one at a time, files of long documents first. ``metadata`` names each example's ``file``.
+        """Yield the examples one at a time, files of long documents first. ``metadata`` has each example's ``file``.
+
+        ``file_name`` is the file in tables: its name, with as many folders as tell it from the plan's other files.
 
         The many turns of a long document come one after the other, and short documents fill the engine's batch
         meanwhile. In the opposite order, the engine would end with a few long documents and an almost empty batch.
         """
         # By size on disk, because the documents themselves are not loaded yet.
         longest_first = sorted(self.each(), key=lambda each: _bytes_each(each[0]), reverse=True)
+        names = _names(self.files)
         for file, n in longest_first:
+            named = {"file": str(file), "file_name": names[file]}
             for example in stream(file, n or None):
-                yield replace(example, metadata={**example.metadata, "file": str(file)})
+                yield replace(example, metadata={**example.metadata, **named})
 
     def each(self) -> Iterator[tuple[str | Path, int]]:
         """Return each file and how many of its examples to read (0 for all)."""
@@ -137,6 +141,19 @@ def shared_text(shared_reading: bool, shared_question: str = "") -> str:
             raise ValueError("shared_question is the text of a shared reading; set shared_reading too")
         return ""
     return shared_question or SHARED_QUESTION
+
+
+def _names(files: Sequence[str | Path]) -> dict[str | Path, str]:
+    """Return for each file the shortest end of its path that no other file has, such as ``a/test.parquet``."""
+    parts = [absolute(file).parts for file in files]
+    names = {}
+    for file, own in zip(files, parts, strict=True):
+        alike = [other for other in parts if other != own and other[-1] == own[-1]]
+        shared = 1
+        while any(other[-shared:] == own[-shared:] for other in alike):
+            shared += 1
+        names[file] = "/".join(own[-shared:])
+    return names
 
 
 def _bytes_each(file: str | Path) -> float:

@@ -235,8 +235,9 @@ def depth(result: Result) -> float | None:
 
 
 def _file_name(result: Result) -> str | None:
-    path = result.example.metadata.get("file")
-    return Path(path).name if path else None
+    metadata = result.example.metadata
+    path = metadata.get("file")
+    return metadata.get("file_name") or (Path(path).name if path else None)
 
 
 def _document_tokens(result: Result) -> int | None:
@@ -333,6 +334,7 @@ COLUMNS: dict[str, Column] = {
     "rule": Column(lambda r: r.example.rule, "the judge"),
     "code": Column(lambda r: r.code, "the version of the code that read and judged"),
     "document": Column(lambda r: r.document, "the hash of the document's text"),
+    "question": Column(lambda r: digest(r.example.question), "the hash of the question"),
 }  # fmt: skip
 
 

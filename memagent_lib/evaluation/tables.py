@@ -17,12 +17,12 @@ from memagent_lib.evaluation.lines import (
     BASELINES,
     FINGERPRINTS,
     LINE,
-    SAME,
     in_order,
     in_several_files,
     keyed,
     lines_of,
     natural,
+    question_columns,
     rows_of,
     settings_columns,
     sources,
@@ -30,6 +30,7 @@ from memagent_lib.evaluation.lines import (
 )
 from memagent_lib.evaluation.results import COLUMNS, Result
 from memagent_lib.paths import absolute, lock_beside, replacing
+from memagent_lib.scoring import judge_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,7 +149,7 @@ def by_judge(results: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    rows = results if "judge" in results else results.assign(judge=results["rule"].fillna(""))
+    rows = results if "judge" in results else results.assign(judge=results["rule"].fillna("").map(judge_name))
     if "model_verdict" not in results:
         return rows
     by_model = rows[rows["model_judge"].notna()]
@@ -158,7 +159,7 @@ def by_judge(results: pd.DataFrame) -> pd.DataFrame:
 
 def judges(results: pd.DataFrame) -> str:
     """Return the judges, each with the number of rows it judged, most rows first: ``contains (12), items (3)``."""
-    counts = results["rule"].value_counts()
+    counts = results["rule"].map(judge_name, na_action="ignore").value_counts()
     return ", ".join(f"{rule} ({count:,})" for rule, count in counts.items())
 
 
@@ -178,7 +179,7 @@ def overview(results: pd.DataFrame) -> pd.DataFrame:
     summary["n"] = summary["scored"] + summary["failed"]
     for name in ("capture", "retention"):
         summary[name] = ["" if pd.isna(share) else f"{100 * share:.1f} %" for share in summary[name]]
-    rules = results.groupby(by, dropna=False)["rule"].agg(lambda names: ", ".join(sorted(set(names.dropna()))))
+    rules = results.groupby(by, dropna=False)["rule"].agg(lambda rules: ", ".join(_judge_names(rules)))
     summary = summary.merge(rules.rename("judge").reset_index(), on=by)
     summary = by_task(summary, results, by)
     columns = [*by, "judge", "n", "failed", "score", "capture", "retention"]
@@ -242,15 +243,16 @@ def _rate_cell(row: Mapping[str, Any]) -> str:
     return cell
 
 
-_SAME_RESULT = ("reader", *SAME, "score", "answer", "code", *FINGERPRINTS)
-"""The columns in which a row repeats an earlier one."""
+_SAME_RESULT = ("reader", "score", "answer", "code", *FINGERPRINTS)
+"""The columns in which a row repeats an earlier one about the same question."""
+_VERDICTS = ("model_judge", "model_verdict")
 
 
 def save_rows(frame: pd.DataFrame, folder: str | Path, name: str) -> list[str]:
     """Add result rows to ``NAME.parquet``, atomically, for :func:`gather_rows`; return notes on what they replace.
 
-    Rows already in the file stay, except those of the same reader, settings and data file, or of the same document
-    if it has no file. There is a note for each reader of which the file loses a score. Several processes may add to
+    Rows already in the file stay, except those of the same reader, settings and data file, or of the same question
+    and rule. There is a note for each reader of which the file loses a score. Several processes may add to
     one file at once.
     """
     import pandas as pd
@@ -270,18 +272,16 @@ def save_rows(frame: pd.DataFrame, folder: str | Path, name: str) -> list[str]:
 
 def _evaluated_again(before: pd.DataFrame, frame: pd.DataFrame) -> pd.Series:
     """Return which rows of ``before`` the rows of ``frame`` replace instead of doubling them."""
-    import pandas as pd
 
     again = before["reader"].map(lambda _: False)
-    # Documents that were made in memory have no file; they are known by themselves.
-    repeated = _found_in(frame, before, SAME)
+    # The same questions in another file, or made in memory, are known by themselves, unless another rule judges them.
+    repeated = _found_in(frame, before, [*question_columns(frame, before), "rule"])
     known = settings_columns(before)
     new_settings = settings_columns(frame)
     names = [name for name in known if name in new_settings]
     kinds = new_settings[names].assign(reader=frame["reader"], file=frame["file"]).drop_duplicates()
     for new in kinds.to_dict("records"):
-        without_file = before["file"].isna() | pd.isna(new["file"])
-        same = (before["file"] == new["file"]) | (without_file & repeated)
+        same = (before["file"] == new["file"]) | repeated
         same &= before["reader"] == new["reader"]
         for name in names:
             # Rows that do not record a setting are from before it was recorded.
@@ -291,16 +291,37 @@ def _evaluated_again(before: pd.DataFrame, frame: pd.DataFrame) -> pd.Series:
 
 
 def _replaced_notes(replaced: pd.DataFrame, frame: pd.DataFrame, file_name: str) -> list[str]:
-    """Return a sentence per reader with ``replaced`` scores that ``frame`` does not repeat exactly."""
+    """Return a sentence per reader with ``replaced`` scores or verdicts that ``frame`` does not repeat exactly."""
     notes = []
-    lost = replaced[replaced["score"].notna() & ~_found_in(frame, replaced, _SAME_RESULT)]
-    for reader, rows in lost.groupby("reader", sort=False):
-        unread = int((~_found_in(frame, rows, SAME)).sum())
+    same = question_columns(frame, replaced)
+    verdicts = _verdicts_lost(replaced, frame, same)
+    scores = replaced["score"].notna() & ~_found_in(frame, replaced, [*same, *_SAME_RESULT])
+    for reader, rows in replaced[scores | verdicts].groupby("reader", sort=False):
+        unread = int((~_found_in(frame, rows, same)).sum())
         files = list(rows["file"].unique())
         of_files = files[0] if len(files) == 1 else f"{len(files)} data files"
         note = f"{len(rows):,} earlier results of {reader} on {of_files} are replaced in {file_name}{sources(rows)}"
+        others = [words for name, words in FINGERPRINTS.items() if _others(rows, frame, name)]
+        note += f"; they were read with other {' and '.join(others)}" if others else ""
+        judged = rows[verdicts[rows.index]]
+        note += f"; with them {len(judged):,} verdicts of {judged['model_judge'].iloc[0]}" if len(judged) else ""
         notes.append(note + (f"; {unread:,} of these questions were not read this time" if unread else ""))
     return notes
+
+
+def _verdicts_lost(replaced: pd.DataFrame, frame: pd.DataFrame, same: Sequence[str]) -> pd.Series:
+    """Return which ``replaced`` rows have a model's verdict that ``frame`` does not repeat."""
+    if "model_judge" not in replaced:
+        return replaced["score"].map(lambda _: False)
+    judged = replaced["model_judge"].notna()
+    if "model_judge" not in frame:
+        return judged
+    return judged & ~_found_in(frame, replaced, [*same, *_VERDICTS])
+
+
+def _others(rows: pd.DataFrame, frame: pd.DataFrame, name: str) -> bool:
+    """Return whether a column has values in ``rows`` that it does not have in ``frame``."""
+    return name in rows and name in frame and bool(set(rows[name].dropna()) - set(frame[name].dropna()))
 
 
 def _found_in(frame: pd.DataFrame, rows: pd.DataFrame, names: Sequence[str]) -> pd.Series:
@@ -378,7 +399,7 @@ def mixtures(results: pd.DataFrame) -> list[str]:
     """
     warnings = []
     for task, rows in results.groupby("task", sort=False):
-        rules = sorted(rows["rule"].dropna().unique())
+        rules = _judge_names(rows["rule"])
         if len(rules) > 1:
             warnings.append(f"{task} was judged by several rules: {', '.join(rules)}")
     codes = sorted(results["code"].dropna().unique())
@@ -392,6 +413,10 @@ def mixtures(results: pd.DataFrame) -> list[str]:
         if repeated:
             warnings.append(f"{repeated:,} readings are of documents that are in several data files; they count once")
     return warnings
+
+
+def _judge_names(rules: pd.Series) -> list[str]:
+    return sorted(set(map(judge_name, rules.dropna())))
 
 
 def fates_at_the_end(readings: Mapping[str, Sequence[Result]]) -> pd.DataFrame:
@@ -409,7 +434,7 @@ def paired(results: pd.DataFrame, left: str, right: str, reader: str = "") -> pd
     """Compare the line ``right`` with the line ``left`` on the documents that both have read, one row per length.
 
     A line is given by its own name, or by that of its policy and the ``reader``. Columns: ``left`` and ``right``, the
-    ``difference`` of the mean scores (right minus left), its 95 % interval ``low, high``, the number of documents
+    ``difference`` of the mean scores (right minus left), its 95 % interval ``low, high``, the number of questions
     ``n``, and the numbers of documents on which one line scored higher (``right_only``, ``left_only``). A document that
     failed for either line is left out.
     """
@@ -447,16 +472,16 @@ def _differences(scored: pd.DataFrame, left: str, right: str) -> pd.DataFrame:
     """Return a row per length with the paired difference of two lines; none without a document in common."""
     import pandas as pd
 
-    of_left = scored[scored["line"] == left].set_index(SAME)
-    of_right = scored[scored["line"] == right].set_index(SAME)
+    sides = [scored[scored["line"] == name] for name in (left, right)]
+    of_left, of_right = (side.set_index(question_columns(*sides)) for side in sides)
     both = of_left[["chunks"]].assign(left=of_left["score"]).join(of_right["score"].rename("right"), how="inner")
     made = []
-    for chunks, pairs in both.groupby("chunks"):
+    for chunks, pairs in both.groupby("chunks", dropna=False):
         low, high = paired_interval(pairs["left"].tolist(), pairs["right"].tolist())
         comparison = {
             "left": left,
             "right": right,
-            "chunks": int(chunks),
+            "chunks": math.nan if math.isnan(chunks) else int(chunks),
             "difference": pairs["right"].mean() - pairs["left"].mean(),
             "low": low,
             "high": high,

@@ -23,18 +23,20 @@ from memagent_lib.errors import MissingFile
 from memagent_lib.evaluation import (
     ALL_TASKS,
     BASELINES,
+    COLUMNS,
     PUBLISHED,
     Rate,
     against,
     amount,
     costs,
     failure_reasons,
-    gather_rows,
     in_order,
     judges,
     keyed,
     line_name,
     mixtures,
+    question_columns,
+    read_rows,
     summarise,
     with_all_tasks,
 )
@@ -76,13 +78,15 @@ class EvaluationReport:
     """Result rows of several policies, tasks, readers and lengths, and the page about them.
 
     ``rows`` has the columns of :func:`memagent_lib.evaluation.to_frame`, and also ``policy``, ``run_id`` and
-    ``length``; ``missing`` names the points of a sweep that have no result.
+    ``length``; ``missing`` names the points of a sweep that have no result, and ``mixed`` has the warnings of
+    :func:`~memagent_lib.evaluation.mixtures` about all rows, before those that count once are dropped.
     """
 
     title: str
     rows: pd.DataFrame
     experiment: Experiment
     missing: Sequence[str] = field(default_factory=tuple)
+    mixed: Sequence[str] = field(default_factory=tuple)
 
     @classmethod
     def of(cls, folder: str | Path, tracking: str | Path = "runs", first: str = "") -> EvaluationReport:
@@ -94,15 +98,19 @@ class EvaluationReport:
         path = absolute(folder)
         missing: list[str] = []
         if is_sweep(path):
-            rows = in_order(keyed(_require_results(gather_sweep(path), path)), [first] if first else [])
+            saved = _require_results(gather_sweep(path), path)
             missing = unfinished_points(path)
         else:
-            rows = _evaluated(path, first)
+            saved = _evaluated(path)
+        try:
+            rows = in_order(keyed(saved), [first] if first else [])
+        except ValueError as failure:
+            raise type(failure)(f"{path}: {failure}") from None
         of_tasks = [task.assign(length=_lengths(task)) for _, task in rows.groupby("task", sort=False)]
         # Back in the order of the rows, from which policies get their colours.
         rows = pd.concat(of_tasks).sort_index()
         rows = rows.assign(policy=rows["variant"])  # the page names a policy with the settings that varied
-        return cls(path.name, rows, Experiment.open(tracking), tuple(missing))
+        return cls(path.name, rows, Experiment.open(tracking), tuple(missing), tuple(mixtures(saved)))
 
     @cached_property
     def runs(self) -> pd.DataFrame:
@@ -113,8 +121,8 @@ class EvaluationReport:
     def warnings(self) -> list[str]:
         """Warnings to read before any number.
 
-        They name missing points, mixed rows (:func:`~memagent_lib.evaluation.mixtures`), cells in which every example
-        failed, the most frequent reasons of failures, and runs that are not in the store.
+        They name missing points, mixed rows, lines side by side that have read different questions, cells in which
+        every example failed, the most frequent reasons of failures, and runs that are not in the store.
         """
         counts = summarise(self.rows, _CELL)
         broken = [
@@ -122,7 +130,8 @@ class EvaluationReport:
             for row in counts[counts["scored"] == 0].to_dict("records")
         ]
         missing = [f"missing: {point}" for point in self.missing]
-        warnings = [*missing, *mixtures(self.rows), *broken, *failure_reasons(self.rows)[:MOST_REASONS]]
+        apart = _different_questions(self.rows)
+        warnings = [*missing, *self.mixed, *apart, *broken, *failure_reasons(self.rows)[:MOST_REASONS]]
         run_ids = self.rows["run_id"].drop_duplicates()
         # Rows may be copied from another machine without its store.
         elsewhere = int((~run_ids.isin(self.runs.index)).sum())
@@ -192,8 +201,7 @@ def _first_of_cells(readings: Readings) -> dict[tuple, str]:
     """Return for each cell the key of the reading that it opens: a wrong one if there is any."""
     first: dict[tuple, str] = {}
     for key, result in readings.results.items():  # wrong ones come first
-        metadata = result.example.metadata
-        length = metadata.get("chunks") or Path(metadata.get("file", "one document")).name
+        length = result.example.metadata.get("chunks") or COLUMNS["file"].value(result) or "one document"
         line = line_name(readings.policies[key], result.reader)
         for cell in product((result.example.task, ALL_TASKS), (line,), (length, ALL_LENGTHS)):
             first.setdefault(cell, key)
@@ -350,14 +358,32 @@ def _require_results(rows: pd.DataFrame, folder: Path) -> pd.DataFrame:
     return rows
 
 
-def _evaluated(folder: Path, first: str) -> pd.DataFrame:
-    """Return the rows of a folder of evaluations, ``first`` before other policies."""
+def _different_questions(rows: pd.DataFrame) -> list[str]:
+    """Return a warning for each cell whose lines have read different questions; fewer of the same ones are no fault."""
+    same = question_columns(rows)
+    warnings = []
+    if not same:
+        return warnings
+    for (task, length), cell in rows.groupby(["task", "length"], sort=False):
+        of_lines = {line: set(own[same].itertuples(index=False, name=None)) for line, own in cell.groupby("line")}
+        first, *others = (of_lines[line] for line in cell["line"].unique())
+        if any(not (own <= first or first <= own) for own in others):
+            both = len(first.intersection(*others))
+            warnings.append(
+                f"{task} at {length}: the lines have read different questions, {both:,} of them in common; compare "
+                "them by the paired differences alone, or evaluate all on the same data"
+            )
+    return warnings
+
+
+def _evaluated(folder: Path) -> pd.DataFrame:
+    """Return the rows of a folder of evaluations, as they were saved."""
     if not folder.is_dir():
         what = f"no folder {folder}"
         if folder.exists():
             what = f"{folder} is a file"
         raise MissingFile(f"{what}; give {_FOLDERS}")
     try:
-        return gather_rows(folder, [first] if first else [])
+        return read_rows(folder)
     except FileNotFoundError as none:
         raise MissingFile(f"no results in {folder}; give {_FOLDERS}") from none

@@ -368,8 +368,13 @@ class View {
       && (!fate || e.fates.includes(fate)) && (!score || e.right === (score === "right")) && (!this.matches || this.matches.has(e.key)));
   }
 
+  // Two files of questions about one document may number them alike.
+  isSame(e, other) {
+    return e.example === other.example && e.document === other.document && e.question === other.question;
+  }
+
   others(entry) {
-    return entry ? this.all().filter((e) => e.key !== entry.key && e.example === entry.example && e.document === entry.document) : [];
+    return entry ? this.all().filter((e) => e.key !== entry.key && this.isSame(e, entry)) : [];
   }
 
   async look(text) {
@@ -412,7 +417,7 @@ class View {
     if (this.state.key) this.left = { key: this.state.key, turn: this.state.turn };
     const before = this.entries.get(this.left?.key);
     const same = listed.find((e) => e.key === before?.key);
-    const next = same ?? listed.find((e) => before && e.example === before.example && e.document === before.document) ?? listed[0];
+    const next = same ?? listed.find((e) => before && this.isSame(e, before)) ?? listed[0];
     Object.assign(this.state, { key: next?.key ?? "", turn: same ? this.left.turn : undefined });
   }
 

@@ -18,6 +18,7 @@ from memagent_lib.documents import plain
 from memagent_lib.errors import nearest
 from memagent_lib.evaluation import Result, line_name
 from memagent_lib.inspector.word_changes import word_changes
+from memagent_lib.journal import digest
 from memagent_lib.readers import can_continue, signal_in_words
 from memagent_lib.trace import Kind, Reply, Trace, Turn
 
@@ -53,14 +54,15 @@ _ANSWER_CHARS = 200
 class Readings:
     """The results of one or more policies by key, those of each policy with the lowest scores first.
 
-    A reading's key consists of its policy, reader, length, document and example. Results without a trace are left out.
+    A reading's key consists of its policy, reader, length, document, task, question and example. Results without a
+    trace are left out.
     """
 
     def __init__(self, results: Mapping[str, Iterable[Result]]):
         self.results: dict[str, Result] = {}
         self.policies: dict[str, str] = {}  # apart from the key, because a policy's name may contain a slash
         # For beside(): to scan all readings for each of them would take quadratic time.
-        self._of_document: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
+        self._of_question: defaultdict[tuple[str, str, str], list[str]] = defaultdict(list)
         for policy, of_policy in results.items():
             for result in sorted((r for r in of_policy if r.trace is not None), key=_value):
                 self.add(policy, result)
@@ -68,9 +70,11 @@ class Readings:
     def add(self, policy: str, result: Result) -> str:
         """Add a result and return its key."""
         example = result.example
-        key = f"{policy}/{result.reader}/{example.metadata.get('chunks', '')}/{result.document}/{example.id}"
+        length = example.metadata.get("chunks", "")
+        question = digest(example.question)[:6]
+        key = f"{policy}/{result.reader}/{length}/{result.document}/{example.task}/{question}/{example.id}"
         if key not in self.results:
-            self._of_document[example.id, result.document].append(key)
+            self._of_question[example.id, result.document, example.question].append(key)
         self.results[key] = result
         self.policies[key] = policy
         return key
@@ -293,8 +297,8 @@ class Readings:
         return packs
 
     def beside(self, entry: Mapping[str, Any], name: str | None) -> dict[str, Any] | None:
-        """Return the reading ``name`` of the same document; by default, the same reader's reading by another policy."""
-        for key in self._of_document[entry["example"], entry["document"]]:
+        """Return the reading ``name`` for the same question; by default, the same reader's by another policy."""
+        for key in self._of_question[entry["example"], entry["document"], entry["question"]]:
             if key == entry["key"]:
                 continue
             policy = self.policies[key]

@@ -455,7 +455,9 @@ def paired_differences(differences: pd.DataFrame, ax: Axes | None = None) -> Axe
     # Symmetric, so that zero is in the middle; at least ten points, so that noise does not fill the figure.
     reach = max(0.1, 1.08 * float(differences[["low", "high"]].abs().max(axis=None)))
     ax.set(xlim=(-reach, reach), ylim=(len(rows) - 0.5, -0.5), xlabel="difference in accuracy, points")
-    ax.set_yticks(range(len(rows)), [f"{row['chunks']:,} chunks" for row in rows])
+    ax.set_yticks(
+        range(len(rows)), [f"{row['chunks']:,} chunks" if row["chunks"] > 0 else "no set length" for row in rows]
+    )
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{100 * x:+.0f}" if x else "0"))
     ax.grid(True, axis="x")
     ax.grid(False, axis="y")

@@ -6,10 +6,20 @@ list of guesses. Judges that come from a benchmark apply its formula exactly, in
 comparable. This package does not depend on models or data files.
 """
 
-from memagent_lib.scoring.judges import JUDGES, Judge, Rule, guess_warning, is_guessable, judge_hash, judge_named, score
+from memagent_lib.scoring.judges import (
+    JUDGES,
+    Judge,
+    Rule,
+    guess_warning,
+    is_guessable,
+    judge_hash,
+    judge_name,
+    judge_named,
+    score,
+)
 from memagent_lib.scoring.replies import Score, boxed, normalise, stated
 
 __all__ = [
-    "JUDGES", "Judge", "Rule", "Score", "boxed", "guess_warning", "is_guessable", "judge_hash", "judge_named",
-    "normalise", "score", "stated",
+    "JUDGES", "Judge", "Rule", "Score", "boxed", "guess_warning", "is_guessable", "judge_hash", "judge_name",
+    "judge_named", "normalise", "score", "stated",
 ]  # fmt: skip

@@ -352,6 +352,14 @@ def judge_named(rule: str) -> Rule:
     )
 
 
+def judge_name(rule: str) -> str:
+    """Return the name of a rule's judge without what a record adds to it: ``mrcr`` for ``mrcr:PREFIX``."""
+    name, _, detail = rule.partition(":")
+    if name not in JUDGES or not detail:
+        return rule
+    return f"{name}:{judge_name(detail)}" if JUDGES[name].detail in JUDGES else name
+
+
 def is_guessable(rule: str) -> bool:
     """Return whether the judge named by ``rule`` is declared to accept a list of guesses."""
     name, _, detail = rule.partition(":")

@@ -12,10 +12,11 @@ import pandas as pd
 
 from memagent_lib.evaluation import (
     COSTS,
-    SAME,
+    FINGERPRINTS,
     by_judge,
     costs,
     overall_first,
+    question_columns,
     settings_in_words,
     summarise,
     with_all_tasks,
@@ -25,7 +26,7 @@ from memagent_lib.tracking.evaluations import ROWS, evaluations
 from memagent_lib.tracking.runs import Experiment
 from memagent_lib.tracking.store import TrackingError
 
-KINDS = {"judge": "judges", "code": "versions of the code", "documents": "sets of documents"}
+KINDS = {"judge": "judges", "code": "versions of the code", "documents": "sets of questions"}
 """Columns in which two rows must agree before their scores can be compared, and their names in words."""
 _GROUP = ["task", "file", "chunks", "policy", "reader", "settings", "judge", "code", "run_id", "started"]
 _DATA = ["task", "file", "chunks"]
@@ -38,18 +39,19 @@ def leaderboard(experiment: Experiment) -> pd.DataFrame:
     """Return a row per run, policy, reader, task, data file, length and judge; the best of each length first.
 
     Evaluations of several tasks have a row over all of them, without a file and a length; these come before the others.
-    ``accuracy`` has its 95 % Wilson interval ``low, high``; ``documents`` is a hash of the documents that were read,
-    and ``settings`` are those that differ between any two evaluations. Runs that have no table of rows are named in
-    ``attrs["without_rows"]``. Raises :class:`TrackingError` if no evaluation has one.
+    ``accuracy`` has its 95 % Wilson interval ``low, high``; ``documents`` is a hash of the questions that were read,
+    and ``settings`` are those that differ between any two evaluations, with hashes where one name means two models.
+    Runs that have no table of rows are named in ``attrs["without_rows"]``. Raises :class:`TrackingError` if no
+    evaluation has one.
     """
     rows, without = evaluation_rows(experiment)
     if rows.empty:
         raise TrackingError(
             f"no evaluation in {experiment.uri}; make one with: memagent evaluate DATA --model MODEL --out FOLDER"
         )
-    rows = by_judge(with_all_tasks(rows.assign(settings=settings_in_words(rows)), _LINE, ["file", "chunks"]))
+    rows = by_judge(with_all_tasks(rows.assign(settings=_settings(rows)), _LINE, ["file", "chunks"]))
     grouped = rows.groupby(_GROUP, dropna=False)
-    documents = grouped[SAME].apply(_hash_of_documents).rename("documents").reset_index()
+    documents = grouped[question_columns(rows)].apply(_hash_of_documents).rename("documents").reset_index()
     board = summarise(rows, _GROUP).drop(columns="turns")
     board = board.merge(costs(rows, _GROUP).drop(columns="n"), on=_GROUP, how="left").merge(documents, on=_GROUP)
     board = board.reindex(columns=[name for name in _COLUMNS if name in board])
@@ -57,6 +59,18 @@ def leaderboard(experiment: Experiment) -> pd.DataFrame:
     board = overall_first(board.sort_values(order, ascending=[True, True, True, False]))
     board.attrs["without_rows"] = without
     return board
+
+
+def _settings(rows: pd.DataFrame) -> pd.Series:
+    """Return the settings that differ between any two rows, and the hashes that do within a policy, in words.
+
+    Two models of one name have the same policy, and two templates of one name the same setting.
+    """
+    parts = [settings_in_words(rows)]
+    for name in (name for name in FINGERPRINTS if name in rows):
+        several = rows.groupby("policy")[name].transform("nunique") > 1
+        parts.append((f"{name} " + rows[name].astype(str)).where(several & rows[name].notna(), ""))
+    return pd.Series([", ".join(filter(None, of_row)) for of_row in zip(*parts, strict=True)], rows.index)
 
 
 def evaluation_rows(experiment: Experiment) -> tuple[pd.DataFrame, list[str]]:

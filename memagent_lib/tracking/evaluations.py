@@ -22,7 +22,7 @@ from memagent_lib.agent import Agent
 from memagent_lib.backends import EnginePool, shape_of
 from memagent_lib.errors import nearest
 from memagent_lib.evaluation import (
-    SAME,
+    COLUMNS,
     EvaluationPlan,
     Judgement,
     MixedRowsError,
@@ -33,6 +33,7 @@ from memagent_lib.evaluation import (
     keyed,
     mean_columns,
     mixtures,
+    question_columns,
     read_results,
     save_rows,
     summarise,
@@ -195,8 +196,9 @@ def settings_of(agent: Agent) -> dict[str, Any]:
 
 
 def rows_file(policy: str) -> str:
-    """Return the name of the file with the rows of ``policy``, without its suffix."""
-    return "".join(c if c.isalnum() or c in "-_. " else "-" for c in policy)
+    """Return the name of the file with the rows of ``policy``, without its suffix; no two policies share one."""
+    name = "".join(c if c.isalnum() or c in "-_. " else "-" for c in policy)
+    return name if name == policy else f"{name}-{digest(policy)[:6]}"
 
 
 def log_readings(run: Run, results: Iterable[Result], limit_bytes: int = 64 << 20, **tags: Any) -> None:
@@ -250,7 +252,7 @@ def load_readings(
     for variant, found in readings.items():
         if (reader or chunks) and not found:
             there = rows[rows["variant"] == variant]
-            lengths = ", ".join(map(str, sorted(there["chunks"].unique())))
+            lengths = ", ".join(map(str, sorted(there["chunks"].dropna().unique()))) or "no set number of"
             readers = ", ".join(sorted(there["reader"].unique()))
             raise TrackingError(
                 f"no readings of {variant!r} at {chunks} chunks with the reader {reader!r}; "
@@ -261,13 +263,11 @@ def load_readings(
 
 def by_variant(results: Iterable[Result], rows: pd.DataFrame) -> dict[str, list[Result]]:
     """Return the readings of one run that its keyed ``rows`` describe, by variant."""
-    wanted = {
-        (row.reader, row.example, row.document): row.variant
-        for row in rows[["reader", *SAME, "variant"]].itertuples(index=False)
-    }
+    same = ["reader", *question_columns(rows)]
+    wanted = dict(zip(rows[same].itertuples(index=False, name=None), rows["variant"], strict=True))
     readings: dict[str, list[Result]] = {}
     for result in results:
-        variant = wanted.get((result.reader, result.example.id, result.document))
+        variant = wanted.get(tuple(COLUMNS[name].value(result) for name in same))
         if result.trace is not None and variant is not None:
             readings.setdefault(variant, []).append(result)
     return readings
@@ -303,8 +303,8 @@ def choose(
 
     With ``other_reader``, the right evaluation's rows are those of that reader, as in a sweep over readers.
 
-    Only scored documents with a length in chunks count, and only if both were judged by the same rule and read with the
-    same version of the code: scores of other pairs are of different kinds. ``left`` and ``right`` restrict the choice
+    Only scored documents count, and only if both were judged by the same rule and read with the same version of the
+    code: scores of other pairs are of different kinds. ``left`` and ``right`` restrict the choice
     to a run (its id or the beginning of the id) or to the runs of a policy. Rows of the left evaluation come first. The
     column ``line`` differs between the two, even if both evaluate the same policy.
     """
@@ -319,13 +319,13 @@ def choose(
         return frame[frame["reader"] == name]
 
     @cache
-    def documents(run_id: str, name: str, same: tuple[str, ...]) -> frozenset[tuple]:
+    def questions(run_id: str, name: str, same: tuple[str, ...]) -> frozenset[tuple]:
         frame = rows(run_id, name)
-        scored = frame[frame["score"].notna() & frame["chunks"].notna()]
-        return frozenset(scored[list(same)].itertuples(index=False, name=None))
+        return frozenset(frame[frame["score"].notna()][list(same)].itertuples(index=False, name=None))
 
-    def both_read(newer: str, older: str, same: tuple[str, ...]) -> bool:
-        return newer != older and bool(documents(newer, other_reader, same) & documents(older, reader, same))
+    def both_read(newer: str, older: str, kind: Sequence[str] = ()) -> bool:
+        same = (*question_columns(rows(newer, other_reader), rows(older, reader)), *kind)
+        return newer != older and bool(questions(newer, other_reader, same) & questions(older, reader, same))
 
     other_reader = other_reader or reader
     for name in dict.fromkeys((reader, other_reader)):
@@ -341,11 +341,11 @@ def choose(
     if other_reader != reader:
         read_with = f"the readers {reader!r} and {other_reader!r}"
     for newer, older in product(rights, lefts):
-        if both_read(newer["run_id"], older["run_id"], (*SAME, *_KIND)):
+        if both_read(newer["run_id"], older["run_id"], _KIND):
             pair = {older["run_id"]: reader, newer["run_id"]: other_reader}
             return _two_lines({run_id: rows(run_id, name) for run_id, name in pair.items()})
     for newer, older in product(rights, lefts):
-        if both_read(newer["run_id"], older["run_id"], tuple(SAME)):
+        if both_read(newer["run_id"], older["run_id"]):
             kinds = [_kind_in_words(rows(older["run_id"], reader)), _kind_in_words(rows(newer["run_id"], other_reader))]
             raise TrackingError(
                 f"{named} have read the same documents with {read_with}, but their scores are of different "
@@ -368,9 +368,9 @@ def choose_readers(experiment: Experiment, run: str, reader: str, other: str) ->
         _require_reader(runs, name)
     for each in _named(runs, run) if run else runs.head(_RUNS_TRIED).to_dict("records"):
         frame = experiment.join(each["run_id"]).read_table(ROWS)
-        frame = frame[frame["chunks"].notna()]
         of_readers = [frame[frame["reader"] == name] for name in (reader, other)]
-        scored = [set(rows[rows["score"].notna()][SAME].itertuples(index=False, name=None)) for rows in of_readers]
+        same = question_columns(*of_readers)
+        scored = [set(rows[rows["score"].notna()][same].itertuples(index=False, name=None)) for rows in of_readers]
         if scored[0] & scored[1]:
             return keyed(pd.concat(of_readers))
     raise TrackingError(

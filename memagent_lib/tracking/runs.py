@@ -58,13 +58,16 @@ class Experiment:
     experiment_id: str
 
     @classmethod
-    def open(cls, where: str | Path, experiment: str = EXPERIMENT) -> Experiment:
+    def open(cls, where: str | Path, experiment: str = EXPERIMENT, *, create: bool = True) -> Experiment:
         """Open an experiment in a store, named by a workspace folder or an address.
 
-        The store and the experiment are created if they are missing. Raises :class:`TrackingError` if the store cannot
-        be used or the experiment was deleted.
+        The store and the experiment are created if they are missing, unless ``create`` is False. Raises
+        :class:`TrackingError` if the store is missing then or cannot be used, or if the experiment was deleted.
         """
         uri = store_uri(where)
+        file = sqlite_file(uri)
+        if file and not create and not file.is_file():
+            raise TrackingError(f"no MLflow store in {file.parent}: it has no {file.name}; give the store's own folder")
         with status_line(f"opening the MLflow store {where}"):
             return cls._open(uri, experiment)
 

@@ -274,6 +274,10 @@ def test_bad_input_is_said_before_a_model_is_asked_for(needles, tmp_path, capsys
     assert "--concurrency must be at least 1, got 0" in capsys.readouterr().err
     assert main(["evaluate", str(needles), "--out", str(needles), "--model", "nowhere"]) == 2
     assert f"{needles} is a file, and --out names a folder" in capsys.readouterr().err
+    for policy, says in (("  ", "--policy '  ' is blank"), ("p" * 121, "--policy has 121 characters")):
+        command = ["evaluate", str(needles), "--out", str(tmp_path / "o"), "--model", "nowhere", "--policy", policy]
+        assert main(command) == 2
+        assert says in capsys.readouterr().err
 
 
 def test_tasks_with_and_without_chunk_lengths_make_one_report(needles, tokenizer_folder, workspace, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,14 +70,15 @@ def test_scores_of_other_code_or_judges_are_not_paired(workspace: Path, lost) ->
     assert choose(ledger)["policy"].tolist() == ["after", "again"]
 
 
-def test_results_without_a_length_in_chunks_are_logged_too(workspace: Path, kept) -> None:
+def test_results_without_a_length_in_chunks_are_compared_too(workspace: Path, kept) -> None:
     ledger = Experiment.open(workspace)
     loose = replace(kept, example=replace(kept.example, metadata={}))
     evaluated(ledger, "one", loose)
     evaluated(ledger, "two", loose)
     assert evaluations(ledger)["metrics.overwrite/accuracy"].tolist() == [1.0, 1.0]
-    with pytest.raises(TrackingError, match="evaluate two policies on the same data with 03_evaluate"):
-        choose(ledger)
+    (difference,) = paired(choose(ledger), "one", "two").to_dict("records")
+    assert (difference["n"], difference["difference"]) == (1, 0.0)
+    assert math.isnan(difference["chunks"])
 
 
 def test_the_first_model_there_is_used_and_none_has_a_fix(tmp_path: Path) -> None:

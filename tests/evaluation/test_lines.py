@@ -11,20 +11,27 @@ import pytest
 from memagent_lib import plots
 from memagent_lib.agent import Agent
 from memagent_lib.backends import Sampling, Scripted
+from memagent_lib.data import save
 from memagent_lib.evaluation import (
+    EvaluationPlan,
     MixedRowsError,
     Result,
     against,
     cost_overview,
     gather_rows,
+    in_several_files,
+    judges,
     keyed,
     mixtures,
     overview,
     paired,
+    question_columns,
     rows_of,
     save_rows,
+    score_and_cost,
     table,
     to_frame,
+    with_all_tasks,
 )
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.readers import reader_named
@@ -251,3 +258,77 @@ def test_a_document_in_two_files_counts_once_with_a_warning(kept: Result) -> Non
     rows = pd.concat([frame([kept], run_id="one", file=file) for file in ("a.parquet", "b.parquet")])
     assert table(rows)["4 chunks"].tolist() == ["100.0 % [20.7, 100.0] (n=1)"]
     assert mixtures(rows) == ["1 readings are of documents that are in several data files; they count once"]
+
+
+def about(result: Result, question: str, **more) -> Result:
+    """The result as one about another question, with the same id and document."""
+    return replace(result, example=replace(result.example, question=question, **more))
+
+
+def test_two_questions_of_one_number_about_one_document_are_two(kept: Result) -> None:
+    wrong = replace(kept.score, value=0.0)
+    both = [about(kept, "heron?"), replace(about(kept, "fox?"), score=wrong)]
+    for questions in (both, [both[0], about(both[1], "fox?", task="other")]):
+        rows = pd.concat([frame(questions, name, run_id=name) for name in ("left", "right")], ignore_index=True)
+        assert not in_several_files(rows).any()
+        first = next(section for _, section in with_all_tasks(keyed(rows), ["line"]).groupby("task", sort=False))
+        (difference,) = paired(first, "left", "right").to_dict("records")
+        assert (difference["n"], difference["right_only"], difference["left_only"]) == (2, 0, 0)
+        assert score_and_cost(rows)["n"].tolist() == [2, 2]
+
+
+def test_rows_of_an_older_version_are_told_apart_by_their_task(kept: Result) -> None:
+    rows = frame([kept, about(kept, "fox?", task="other")]).drop(columns="question")
+    assert question_columns(rows) == ["task", "example", "document"]
+    assert len(keyed(rows)) == 2
+    mixed = pd.concat([rows, frame([about(kept, "third?")])])
+    assert question_columns(mixed) == ["task", "example", "document"], "some rows do not name their question"
+
+
+def test_a_judge_with_a_detail_of_each_record_is_one(kept: Result) -> None:
+    rows = frame([about(kept, word, rule=f"mrcr:{word}") for word in ("heron", "fox")])
+    assert table(rows)["judge"].tolist() == ["mrcr"]
+    assert judges(rows) == "mrcr (2)"
+    assert mixtures(rows) == []
+
+
+def test_one_question_judged_by_two_rules_is_refused_with_their_names(kept: Result) -> None:
+    rows = pd.concat([frame([about(kept, "q", rule=rule)], run_id=rule) for rule in ("boxed", "contains")])
+    with pytest.raises(MixedRowsError, match=r"read more than once, once for each of the judges boxed and contains;"):
+        keyed(rows)
+
+
+def test_a_greedy_line_has_no_seed_beside_a_sampled_one(kept: Result) -> None:
+    greedy = frame([kept], temperature=0.0, sampling_seed=None)
+    sampled = frame([kept], temperature=1.0, sampling_seed=3)
+    assert keyed(pd.concat([greedy, sampled], ignore_index=True))["varied"].tolist() == [
+        "temperature 0",
+        "temperature 1, sampling seed 3",
+    ]
+
+
+def test_a_note_says_what_else_a_replaced_result_had(kept: Result, tmp_path: Path) -> None:
+    rows = frame([kept], file="a.parquet", weights="aaaa", model_judge="model", model_verdict=True)
+    assert save_rows(rows, tmp_path, "small") == []
+    again = frame([kept], file="a.parquet", weights="bbbb")
+    assert save_rows(again, tmp_path, "small") == [
+        "1 earlier results of overwrite on a.parquet are replaced in small.parquet; they were read with other weights; "
+        "with them 1 verdicts of model"
+    ]
+
+
+def test_a_question_in_a_file_of_another_name_replaces_itself(kept: Result, tmp_path: Path) -> None:
+    for file, rule in (("a.parquet", "boxed"), ("folder/a.parquet", "boxed"), ("b.parquet", "contains")):
+        save_rows(frame([about(kept, "q", rule=rule)], file=file), tmp_path, "small")
+    saved = pd.read_parquet(tmp_path / "small.parquet")
+    assert saved["file"].tolist() == ["folder/a.parquet", "b.parquet"], "another rule is another result"
+
+
+def test_files_of_one_name_have_their_folders_in_tables(kept: Result, tmp_path: Path) -> None:
+    files = [save([kept.example], tmp_path / name) for name in ("a/x/test.parquet", "b/x/test.parquet", "c.parquet")]
+    named = [example.metadata["file_name"] for example in EvaluationPlan(files).examples()]
+    assert sorted(named) == ["a/x/test.parquet", "b/x/test.parquet", "c.parquet"]
+    rows = to_frame(
+        [replace(kept, example=replace(kept.example, metadata={"file": "/d/t.parquet", "file_name": "d/t"}))]
+    )
+    assert rows["file"].tolist() == ["d/t"]

@@ -14,7 +14,7 @@ from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.cli.main import main
 from memagent_lib.data import make, save
-from memagent_lib.evaluation import EvaluationPlan
+from memagent_lib.evaluation import EvaluationPlan, mixtures, to_frame
 from memagent_lib.inspector import EvaluationReport
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.readers import reader_named
@@ -119,7 +119,7 @@ def test_missing_failed_and_mixed_results_are_warnings(evaluated, workspace):
     evaluated("broken", _refuses, slice(1, 2))
     report = EvaluationReport.of(workspace / "out", workspace, "keeps")
     older = report.rows.assign(code=["00000000", *report.rows["code"][1:]])
-    report = replace(report, rows=older, missing=("evaluate, policy=other: failed",))
+    report = replace(report, rows=older, mixed=mixtures(older), missing=("evaluate, policy=other: failed",))
     missing, mixed, broken, why = report.warnings
     assert missing == "missing: evaluate, policy=other: failed"
     assert mixed.startswith("results of 2 versions of the code are mixed: 00000000, ")
@@ -178,3 +178,22 @@ def test_a_sweep_of_other_tables_is_one_line_of_error(workspace, tmp_path, capsy
     (tmp_path / "point.json").write_text(json.dumps({"key": "1", "status": PointState.FINISHED, "run_id": run.id}))
     assert main(["report", str(tmp_path), "--tracking", str(workspace)]) == 2
     assert "a results.parquet without policy, task, reader, score" in capsys.readouterr().err
+
+
+def test_what_is_dropped_or_differs_is_a_warning(kept, workspace, tmp_path):
+    """Two judges of one question, and policies that have read different questions."""
+
+    def saved(policy, *questions, rules=("boxed",)):
+        made = [replace(kept.example, question=each, rule=rule) for each in questions for rule in rules]
+        rows = to_frame([replace(kept, example=example) for example in made])
+        rows.assign(policy=policy, run_id=policy).to_parquet(tmp_path / f"{policy}.parquet")
+
+    saved("one", "heron?", "fox?", rules=("boxed", "contains"))
+    saved("two", "fox?", "owl?")
+    saved("three", "heron?")
+    assert EvaluationReport.of(tmp_path, workspace).warnings[:3] == [
+        "needle was judged by several rules: boxed, contains",
+        "2 readings are of documents that are in several data files; they count once",
+        "needle at 4: the lines have read different questions, 0 of them in common; compare them by the paired "
+        "differences alone, or evaluate all on the same data",
+    ]

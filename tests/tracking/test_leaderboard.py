@@ -18,7 +18,14 @@ from memagent_lib.data import make, save
 from memagent_lib.evaluation import EvaluationPlan
 from memagent_lib.inspector import leaderboard_page, save_leaderboard
 from memagent_lib.prompts import Budget, Encoder, Template
-from memagent_lib.tracking import Experiment, TrackingError, different_kinds, evaluate_files, leaderboard
+from memagent_lib.tracking import (
+    Experiment,
+    TrackingError,
+    different_kinds,
+    evaluate_files,
+    leaderboard,
+    rows_file,
+)
 
 SIZES = {"chunk_tokens": 200, "answer_tokens": 16, "question_tokens": 64}
 
@@ -82,7 +89,8 @@ def test_the_command_prints_the_path_or_one_line(board, workspace: Path, tmp_pat
     assert main(["leaderboard", "--tracking", str(workspace)]) == 0
     assert capsys.readouterr().out == f"{workspace / 'leaderboard.html'}\n"
     assert main(["leaderboard", "--tracking", str(tmp_path / "empty")]) == 2
-    assert "make one with: memagent evaluate DATA --model MODEL --out FOLDER" in capsys.readouterr().err
+    assert f"no MLflow store in {tmp_path / 'empty'}: it has no mlflow.db" in capsys.readouterr().err
+    assert not (tmp_path / "empty").exists(), "to look creates nothing"
 
 
 def test_a_store_without_evaluations_names_the_command(workspace: Path) -> None:
@@ -126,3 +134,21 @@ def test_the_lab_names_the_leaderboard_once_there_is_one(board, workspace: Path,
     assert address == f"http://127.0.0.1:8888/files/{workspace.name}/leaderboard.html?token=t"
     assert "<h1>Leaderboard</h1>" in (workspace / "leaderboard.html").read_text()
     assert page_in_lab(jupyter, str(tmp_path / "empty"), "t") == ""
+
+
+def test_two_models_of_one_name_are_told_apart(board, workspace: Path) -> None:
+    experiment = Experiment.open(workspace)
+    rows = experiment.join(board["run_id"].iloc[0]).read_table("results.parquet")
+    for weights in ("aaaa", "bbbb"):
+        with experiment.run("evaluate final", {"policy": "final"}) as run:
+            run.table(rows.assign(policy="final", weights=weights), "results.parquet")
+            run.metrics({"scored": len(rows)})
+    found = leaderboard(experiment)
+    of_two = found[(found["policy"] == "final") & (found["reader"] == "blind")]
+    assert sorted(of_two["settings"]) == ["memory 60, weights aaaa", "memory 60, weights bbbb"]
+
+
+def test_two_policies_never_share_a_file_of_rows() -> None:
+    assert rows_file("step 20, seed-1") != rows_file("step 20- seed-1")
+    assert rows_file("step 20 seed-1") == "step 20 seed-1"
+    assert len({rows_file(name) for name in ("7B/RL", "7B:RL", "7B-RL")}) == 3
