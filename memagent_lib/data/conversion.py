@@ -8,7 +8,7 @@ if the lengths of their documents differ.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from memagent_lib.data.examples import Example
 from memagent_lib.data.formats import format_named, read_original, read_pool, require_file, unique
 from memagent_lib.data.layout import ExampleKey, Length, Meter
-from memagent_lib.data.pools import Pool, Question, shuffled
+from memagent_lib.data.pools import AnyQuestion, PoolQuestion, Question, shuffled
 from memagent_lib.data.storage import question_ids
 from memagent_lib.scoring import judge_named
 from memagent_lib.text import Tokenizer
@@ -61,11 +61,14 @@ class Selection:
         self._fill(found, left)
         if len(found.questions) < (self.n or 1):
             found.unanswerable = unanswerable()
-            if not order and found.unanswerable:
-                raise ValueError(
-                    f"no question is left: all {found.unanswerable:,} in the files are marked as unanswerable, and "
-                    "scoring needs accepted answers; give a file with some"
-                )
+            if not order:
+                why = "the files have none that the options select"
+                if found.unanswerable:
+                    why = (
+                        f"all {found.unanswerable:,} in the files are marked as unanswerable, and scoring needs "
+                        "accepted answers"
+                    )
+                raise ValueError(f"no question is left: {why}; give a file with some")
             missing = "no question is left"
             if self.n:
                 missing = f"{self.n:,} questions were requested and {len(found.questions):,} are left"
@@ -149,8 +152,7 @@ def convert(
     elif known.pool is None:
         raise ValueError(f"the documents of {known.files} have a length of their own; leave it out")
     else:
-        pools = [read_pool(path, form) for path in paths]
-        selected, examples = _among_others(form, pools, selection, length, tokenizer, unanswerable)
+        selected, examples = _among_others(form, paths, selection, length, tokenizer, unanswerable)
     selected.notes = [note for note in (known.note(path, **options) for path in paths) if note]
     selected.unanswerable = unanswerable()
     return selected, (replace(example, rule=rule) if rule else example for example in examples)
@@ -174,27 +176,33 @@ def _as_they_are(
     def bare(example: Example) -> Example:
         return replace(example, id=example.metadata["question_id"], document="", evidence=())
 
-    selected = selection.of(list(unique(map(bare, read()), ", ".join(map(str, paths)))), unanswerable)
+    selected = selection.of(_of_all(paths, map(bare, read())), unanswerable)
     wanted = {question.id for question in selected.questions}
     return selected, (example for example in read() if example.metadata["question_id"] in wanted)
 
 
+def _of_all(paths: Sequence[str | Path], questions: Iterable[AnyQuestion]) -> list[AnyQuestion]:
+    """Return the questions of all files. Raises ``ValueError`` if two of them have the same id."""
+    return list(unique(questions, ", ".join(map(str, paths))))
+
+
 def _among_others(
     form: str,
-    pools: Sequence[Pool],
+    paths: Sequence[str | Path],
     selection: Selection,
     length: Length,
     tokenizer: Tokenizer,
     unanswerable: Callable[[], int],
 ) -> tuple[Selected, Iterator[Example]]:
-    owners = {question.id: (pool, question) for pool in pools for question in pool.questions}
-    selected = selection.of([question for _, question in owners.values()], unanswerable)
+    pools = [read_pool(path, form) for path in paths]
+    questions = _of_all(paths, (question for pool in pools for question in pool.questions))
+    owners = {question.id: pool for pool in pools for question in pool.questions}
+    selected = selection.of(questions, unanswerable)
     meter = Meter(tokenizer)
 
-    def make(index: int, name: str) -> Example:
-        pool, question = owners[name]
+    def make(index: int, question: PoolQuestion) -> Example:
         key = ExampleKey(form, selection.seed or 0, index, length)
-        made = pool.plan(question, key, "contains").example(key, meter)
-        return replace(made, id=f"{form}-{length.label}-{name}")
+        made = owners[question.id].plan(question, key, "contains").example(key, meter)
+        return replace(made, id=f"{form}-{length.label}-{question.id}")
 
-    return selected, (make(index, question.id) for index, question in enumerate(selected.questions))
+    return selected, (make(index, question) for index, question in enumerate(selected.questions))

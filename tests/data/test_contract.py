@@ -129,6 +129,71 @@ def test_a_format_takes_its_options_and_no_others(foreign):
         read_original(path, form, no_such_option=1)
 
 
+def test_a_file_without_records_is_an_error_that_names_it(foreign):
+    form, path = foreign
+    path.write_text('{"data": []}' if form == "squad" else "[]")
+    with pytest.raises(ValueError, match=r"one.json: expected .*, found (a file without records|no paragraph)$"):
+        list(read_original(path, form, **OPTIONS.get(form, {})))
+
+
+def squad(context: str, question: str) -> dict:
+    entry = {"id": "1", "question": question, "answers": [{"text": "c", "answer_start": 0}]}
+    return {"data": [{"paragraphs": [{"context": context, "qas": [entry]}]}]}
+
+
+EMPTY = [
+    ("babilong", {"input": ""}, "'input'"),
+    ("babilong", {"question": " "}, "'question'"),
+    ("beam", {"chat": []}, "the document"),
+    ("beam", {"probing_questions": {"abstention": [{"question": "", "answer": "a"}]}}, "'question'"),
+    ("graphwalks", {"prompt": "\n\nOperation:\nFind the parents of node b."}, "the document"),
+    ("hotpot", {"context": []}, "'context'"),
+    ("hotpot", {"context": {"title": [], "sentences": []}}, "'context'"),
+    ("hotpot", {"context": [["", [" "]]], "supporting_facts": []}, "'context'"),
+    ("hotpot", {"question": ""}, "'question'"),
+    ("infinitebench", {"context": "\n"}, "'context'"),
+    ("infinitebench", {"input": ""}, "'input'"),
+    ("longbench", {"context": ""}, "'context'"),
+    ("longbench", {"input": ""}, "'input'"),
+    ("longbench_v2", {"context": ""}, "'context'"),
+    ("longbench_v2", {"question": ""}, "'question'"),
+    ("longmemeval", {"haystack_sessions": [], "haystack_dates": []}, "the document"),
+    ("longmemeval", {"question": ""}, "'question'"),
+    ("memagent", {"context": ""}, "'context'"),
+    ("memagent", {"input": " "}, "'input'"),
+    ("memoryagentbench", {"context": ""}, "'context'"),
+    ("memoryagentbench", {"questions": [""]}, "the question"),
+    ("mrcr", {"prompt": [{"role": "user", "content": "c"}, {"role": "user", "content": ""}]}, "the question"),
+    ("oolong", {"context_window_text": ""}, "'context_window_text'"),
+    ("oolong", {"question": ""}, "'question'"),
+    ("plain", {"document": ""}, "'document'"),
+    ("plain", {"document": []}, "the document"),
+    ("plain", {"document": ["", " "]}, "the document"),
+    ("plain", {"question": ""}, "'question'"),
+    ("ruler", {"input": ""}, "'input'"),
+    ("ruler", {"input": "\nQuestion: q?"}, "the document"),
+    ("squad", squad(" ", "q"), "'context'"),
+    ("squad", squad("c", ""), "'question'"),
+]
+
+
+@pytest.mark.parametrize(("form", "change", "what"), EMPTY)
+def test_an_empty_question_or_document_is_an_error(form, change, what, tmp_path):
+    text = json.dumps(RECORDS[form] | change)
+    path = tmp_path / "x.json"
+    path.write_text(text if form == "squad" else f"[{text}]")
+    where = "article 1" if form == "squad" else "record 1"
+    with pytest.raises(ValueError, match=f"x.json, {where}.*: {what} is empty; fill it in, or remove the record"):
+        list(read_original(path, form, **OPTIONS.get(form, {})))
+    if FORMATS[form].pool:
+        with pytest.raises(ValueError, match=f"x.json, {where}: {what} is empty"):
+            read_pool(path, form)
+
+
+def test_every_format_has_an_empty_document_to_refuse():
+    assert {form for form, *_ in EMPTY} == FORMATS.keys()
+
+
 def test_a_pool_has_the_documents_and_questions_of_its_file(foreign):
     form, path = foreign
     pool = read_pool(path, form)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+from pathlib import Path
 
 import pytest
+from foreign_records import RECORDS
 
 from memagent_lib.cli.main import main
 from memagent_lib.data import Length, Selection, convert, load, read_original, save
@@ -70,6 +72,22 @@ def test_known_questions_are_replaced_by_later_ones(hotpot_file):
     assert chosen.known == len(seen) - len([s for s in seen if int(s.rpartition("-")[2]) % 2 == 0])
     with pytest.raises(ValueError, match=r"40 questions were requested and 30 are left: 60 in the files, .*30 known"):
         convert("hotpot", [hotpot_file], Selection(n=40, known=known))
+
+
+@pytest.mark.parametrize("length", [None, Length(documents=3)])
+@pytest.mark.parametrize("form", ["hotpot", "squad"])
+def test_a_question_of_two_files_is_an_error_at_any_length(form, length, tmp_path, tokenizer, request):
+    path = Path(request.getfixturevalue(f"{form}_file"))
+    copy = shutil.copy(path, tmp_path / "copy.json")
+    with pytest.raises(ValueError, match=rf"{path.name}, .*copy.json: the id '.*' comes twice; ids must differ"):
+        convert(form, [path, copy], Selection(), length=length, tokenizer=tokenizer)
+
+
+def test_a_file_without_questions_does_not_ask_for_fewer(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps(RECORDS["beam"] | {"probing_questions": {}}))
+    with pytest.raises(ValueError, match=r"no question is left: the files have none .*; give a file with some$"):
+        convert("beam", [path], Selection())
 
 
 @pytest.fixture

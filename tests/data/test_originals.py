@@ -378,17 +378,17 @@ GOOD = RECORDS["ruler"]
             [{"dataset": "qasper", "input": "q", "context": None, "answers": ["a"]}],
             "line 1: missing field 'context'",
         ),
-        ("babilong", [{"input": "x", "question": "q", "target": ""}], "line 1: the answer 'target' is empty"),
+        ("babilong", [{"input": "x", "question": "q", "target": ""}], "line 1: 'target' is empty"),
         ("hotpot", ['{"a": 1}'], "line 1: missing field 'context'; found a"),
         ("hotpot", ["[{"], "line [12]: expected HotpotQA's questions.*found text that is not JSON"),
-        ("hotpot", [" "], "expected HotpotQA's questions, .*found an empty file"),
+        ("hotpot", [" "], "expected HotpotQA's questions, .*found a file without records"),
         ("squad", [""], "expected an object with 'data', as in dev-v2.0.json, found an empty file"),
         ("squad", ['{"data": []}', '{"data": []}'], "line 2: .*these are JSON lines, one object to a line"),
         ("hotpot", ['[{"question": "q", "answer": "a"}]'], "record 1: missing field 'context'"),
         (
             "hotpot",
             ['[{"question": "q", "answer": " ", "context": [["T", ["s"]]]}]'],
-            "record 1: the answer is empty",
+            "record 1: 'answer' is empty",
         ),
         (
             "hotpot",
@@ -403,7 +403,7 @@ GOOD = RECORDS["ruler"]
         ),
         (
             "memagent",
-            ['[{"input": "q", "context": "c", "answers": []}]'],
+            ['[{"input": "q", "context": "c", "answers": [], "index": 0}]'],
             "record 1: the answer list 'answers' is empty",
         ),
         ("memagent", ["nothing"], "expected MemAgent's parquet, or its evaluation JSON .*found 'nothing'"),
@@ -437,7 +437,7 @@ def test_unknown_formats_and_missing_or_empty_files_are_errors(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no file at .*; these files are their projects' own"):
         read_original(tmp_path / "x", "squad")
     (tmp_path / "x").write_text("\n")
-    with pytest.raises(ValueError, match=r"expected RULER's JSON lines .*, found an empty file"):
+    with pytest.raises(ValueError, match=r"expected RULER's JSON lines .*, found a file without records"):
         read(tmp_path / "x", "ruler")
 
 
@@ -477,6 +477,66 @@ def test_a_record_of_any_shape_is_read_or_a_one_line_error(tmp_path):
 
 
 def test_endless_nesting_or_digits_are_errors_with_their_line(tmp_path):
-    for odd, why in ((f'{{"input": {"[" * 100_000}', "nested too deeply"), (f'{{"input": {"1" * 5000}}}', "digits")):
-        with pytest.raises(ValueError, match=f"line 1: .*{why}"):
+    number = "found a whole number of more than 4,300 digits; write it as a text, in quotes"
+    nested = "found lists or objects that are nested too deeply"
+    for odd, why in ((f'{{"input": {"[" * 100_000}', nested), (f'{{"input": {"1" * 5000}}}', number)):
+        with pytest.raises(ValueError, match=f"x.jsonl, line 1: expected RULER's JSON lines .*, {why}$"):
             read(lines(tmp_path / "x.jsonl", odd), "ruler")
+        with pytest.raises(ValueError, match=f"x.json: expected RULER's JSON lines .*, {why}$"):
+            read(lines(tmp_path / "x.json", f"[\n\n{odd}]"), "ruler")
+
+
+def test_memagent_refuses_the_records_of_every_other_set(tmp_path):
+    for form, record in RECORDS.items():
+        path = lines(tmp_path / f"{form}.jsonl", record)
+        if form == "memagent":
+            assert len(read(path, form)) == 1
+        else:
+            with pytest.raises(ValueError, match=f"missing field .*--from {form}$|'prompt', found .*--from {form}$"):
+                read(path, "memagent")
+
+
+def test_a_missing_field_has_the_name_that_the_set_gives_it(tmp_path):
+    for form, name, other in (
+        ("graphwalks", "answer_nodes", "answer"),
+        ("infinitebench", "context", "content"),
+        ("oolong", "task_group", "task"),
+    ):
+        record = RECORDS[form]
+        without = {field: value for field, value in record.items() if field != name}
+        options = OPTIONS.get(form, {})
+        (known,) = read(lines(tmp_path / "x.jsonl", record), form, **options)
+        (same,) = read(lines(tmp_path / "x.jsonl", without | {other: record[name]}), form, **options)
+        assert (same.task, same.document, same.answers) == (known.task, known.document, known.answers)
+        with pytest.raises(ValueError, match=f"line 1: missing field '{name}'; found "):
+            read(lines(tmp_path / "x.jsonl", without), form, **options)
+
+
+def test_a_null_id_is_a_missing_one(tmp_path):
+    entry = RECORDS["squad"]["data"][0]["paragraphs"][0]["qas"][0]
+    squad = {"data": [{"paragraphs": [{"context": "c", "qas": [entry | {"id": None}, entry | {"question": "r"}]}]}]}
+    trained = {"prompt": [{"content": "q"}], "context": "c", "reward_model": {"ground_truth": "a"}}
+    for form, record, null, ids in (
+        ("hotpot", RECORDS["hotpot"], {"_id": None}, ["hotpotqa-1", "hotpotqa-2"]),
+        ("infinitebench", RECORDS["infinitebench"], {"id": None}, ["longbook_choice_eng-0", "longbook_choice_eng-1"]),
+        ("longbench", RECORDS["longbench"], {"_id": None}, ["trec-1", "trec-2"]),
+        ("longbench_v2", RECORDS["longbench_v2"], {"_id": None}, ["longbench_v2-1", "longbench_v2-2"]),
+        ("memagent", trained, {"extra_info": {"num_docs": 9, "index": None}}, ["memagent-9-0", "memagent-9-1"]),
+        ("oolong", RECORDS["oolong"], {"id": None}, ["oolong-1", "oolong-2"]),
+        ("plain", RECORDS["plain"], {"id": None}, ["x-1", "x-2"]),
+        ("squad", squad, {}, ["squad-q", "squad-1"]),
+    ):
+        changed = [record | null] * (1 if form == "squad" else 2)
+        found = read(lines(tmp_path / "x.jsonl", *changed), form, **OPTIONS.get(form, {}))
+        assert [example.id for example in found] == ids
+
+
+def test_a_truth_value_is_no_number(tmp_path):
+    entry = {"id": "1", "question": "q", "answers": [{"text": "c", "answer_start": True}]}
+    for form, record, message in (
+        ("squad", {"data": [{"paragraphs": [{"context": "cc", "qas": [entry]}]}]}, "a whole number as 'answer_start'"),
+        ("memagent", RECORDS["memagent"] | {"index": True}, "a whole number as 'index'"),
+        ("longbench_v2", RECORDS["longbench_v2"] | {"answer": True}, "a letter, an option or its number as 'answer'"),
+    ):
+        with pytest.raises(ValueError, match=f"expected {message}, found .*True"):
+            read(lines(tmp_path / "x.jsonl", record), form)

@@ -112,7 +112,7 @@ def test_records_of_other_shapes_are_read(name, tmp_path):
     [
         (QUESTION | {"answer": "It is 1000 + 200.\n#### 1200"}, "the answer is a worked solution.*keep only the final"),
         (QUESTION | {"answer": "So it is \\boxed{1200} in all."}, "the answer is a worked solution"),
-        ({"question": "Who?", "document": " ", "answers": ["Odo"]}, "'document' is empty, so there is nothing to read"),
+        ({"question": "Who?", "document": " ", "answers": ["Odo"]}, "'document' is empty; fill it in, or remove"),
         (QUESTION | {"response": "Ada", "reference": "Odo"}, "reference and response may both be the answers"),  # ragas
     ],
 )

@@ -16,7 +16,7 @@ from typing import Any
 
 from memagent_lib.data.examples import Example, Span
 from memagent_lib.data.formats.format import Format
-from memagent_lib.data.formats.records import Record, field_of, records
+from memagent_lib.data.formats.records import Record, records
 
 _ABSTENTION = "abstention"
 _ANSWERS = ("answer", "ideal_answer", "ideal_response", "ideal_summary", "expected_compliance")
@@ -30,14 +30,14 @@ def read_beam(path: str | Path) -> Iterator[Example]:
         probing = _value(record)
         for kind, questions in probing.items():
             for number, question in enumerate(questions, 1):
-                where = f"{record.where}, {kind} {number}"
+                part = Record(question, number, f"{record.where}, {kind} {number}")
                 wanted = set(_numbers(question.get("source_chat_ids")))
-                yield Example(
+                yield part.example(
                     id=f"beam-{chat}-{kind}-{number}",
                     task=f"beam/{kind}",
-                    question=field_of(question, "question", str, where).strip(),
+                    question=part.get("question", str).strip(),
                     document=document,
-                    answers=(_answer(question, where),),
+                    answers=(_answer(question, part.where),),
                     rule="abstains" if kind == _ABSTENTION else "f1",
                     evidence=tuple(span for id, span in spans if id in wanted),
                     metadata={"difficulty": question.get("difficulty"), "rubric": question.get("rubric") or []},

@@ -23,8 +23,8 @@ def read_graphwalks(path: str | Path) -> Iterator[Example]:
         start = prompt.rfind(_OPERATION)
         if start < 0:
             raise ValueError(f"{record.where}: 'prompt' has no {_OPERATION!r}, with which GraphWalks' question begins")
-        nodes = record.get(_NODES if _NODES in record.fields else "answer", list)
-        yield Example(
+        nodes = record.get(_NODES, list, "answer")
+        yield record.example(
             id=f"graphwalks-{record.number}",
             task=f"graphwalks/{record.get('problem_type', str)}",
             question=prompt[start:].strip(),

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from memagent_lib.data.examples import Example
 from memagent_lib.data.formats.format import Format
-from memagent_lib.data.formats.records import Record, records, unique
+from memagent_lib.data.formats.records import Record, records, refuse_empty, unique
 from memagent_lib.data.pools import Pool, PoolQuestion, PoolSpan
 
 
@@ -60,7 +60,9 @@ def _paragraphs(record: Record) -> list[_Paragraph]:
             raise ValueError(
                 f"{record.where}: a paragraph of 'context' is [title, [sentence, ...]], found {str(entry)[:80]!r}"
             )
-    return [_Paragraph(title, tuple(sentences)) for title, sentences in context]
+    paragraphs = [_Paragraph(title, tuple(sentences)) for title, sentences in context]
+    refuse_empty("".join(paragraph.text for paragraph in paragraphs), "'context'", record.where)
+    return paragraphs
 
 
 def _supporting(record: Record) -> list[tuple[str, int]]:
@@ -73,8 +75,6 @@ def _supporting(record: Record) -> list[tuple[str, int]]:
 def _question(record: Record, own: list[_Paragraph], number_of: Mapping[str, int]) -> PoolQuestion:
     question = record.get("question", str)
     answer = record.get("answer", str)
-    if not answer.strip():
-        raise ValueError(f"{record.where}: the answer is empty")
     titles = {paragraph.title: paragraph for paragraph in own}
     gold: dict[int, None] = {}  # in order, without repeats
     evidence: list[PoolSpan] = []
@@ -88,7 +88,7 @@ def _question(record: Record, own: list[_Paragraph], number_of: Mapping[str, int
             evidence.append(PoolSpan(document, *span))
     context = dict.fromkeys(number_of[paragraph.text] for paragraph in own)
     return PoolQuestion(
-        id=str(record.fields.get("_id") or record.fields.get("id") or record.number),
+        id=record.id("_id", "id") or str(record.number),
         question=question,
         answers=(answer,),
         gold=tuple(gold or context),  # without supporting sentences, any paragraph may have the answer
@@ -101,9 +101,10 @@ def _question(record: Record, own: list[_Paragraph], number_of: Mapping[str, int
 def _has_paragraphs(fields: Mapping[str, Any]) -> bool:
     """Return whether ``context`` has titled paragraphs, because in many data sets ``context`` is a single text."""
     try:
-        return bool(_paragraphs(Record(dict(fields), 1, "record 1")))
+        _paragraphs(Record(dict(fields), 1, "record 1"))
     except (ValueError, TypeError):
         return False
+    return True
 
 
 FORMAT = Format(

@@ -44,19 +44,21 @@ def read_infinitebench(path: str | Path, task: str | None = None) -> Iterator[Ex
         raise ValueError(f"{path}: no InfiniteBench task {name!r}; set task= to one of {', '.join(RULES)}")
     for record in records(path, "InfiniteBench's JSON lines with context, input and answer"):
         options = record.fields.get("options") or []
-        yield Example(
-            id=f"{name}-{record.fields.get('id', record.number - 1)}",
+        yield record.example(
+            id=f"{name}-{record.id('id') or record.number - 1}",
             task=f"infinitebench/{name}",
-            question=_question(name, str(record.fields.get("input") or ""), options),
-            document=record.get("context" if "context" in record.fields else "content", str),
+            question=with_options(_question(name, record), options),
+            document=record.get("context", str, "content"),
             answers=_answers(name, record, options),
             rule=RULES[name],
             metadata={"line": record.number},
         )
 
 
-def _question(name: str, text: str, options: list[str]) -> str:
-    return with_options("\n".join(line for line in (_QUESTIONS.get(name, ""), text.strip()) if line), options)
+def _question(name: str, record: Record) -> str:
+    if name not in _QUESTIONS:
+        return record.get("input", str).strip()
+    return f"{_QUESTIONS[name]}\n{str(record.fields.get('input') or '').strip()}".strip()
 
 
 def _answers(name: str, record: Record, options: list[str]) -> tuple[str, ...]:

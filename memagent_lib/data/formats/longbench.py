@@ -27,6 +27,8 @@ RULES = {
     "trec": "classes",
 }
 """LongBench's own metric for each English and code task. LongBench-E's tasks (``_e``) have the same metrics."""
+_WITHOUT_INPUT = ("gov_report", "multi_news", "vcsum", "passage_count", "lcc", "repobench-p")
+"""Data sets that ask the same of every document, so that their ``input`` may be empty."""
 _MIRRORED = "question"
 _CHINESE = ("multifieldqa_zh", "dureader", "vcsum", "lsht", "passage_retrieval_zh")
 _QUESTIONS = {
@@ -52,15 +54,18 @@ def read_longbench(path: str | Path, rule: str | None = None) -> Iterator[Exampl
     """
     for record in records(path, "LongBench's JSON lines with input, context and answers"):
         dataset = record.get("dataset", str)
-        ours = _QUESTIONS.get(dataset.removesuffix("_e"), "")
-        theirs = record.get(_MIRRORED if _MIRRORED in record.fields else "input", str).strip()
-        yield Example(
-            id=f"{dataset}-{record.fields.get('_id', record.number)}",
+        task = dataset.removesuffix("_e")
+        ours = _QUESTIONS.get(task, "")
+        theirs = record.get(
+            _MIRRORED if _MIRRORED in record.fields else "input", str, may_be_empty=task in _WITHOUT_INPUT
+        ).strip()
+        yield record.example(
+            id=f"{dataset}-{record.id('_id') or record.number}",
             task=f"longbench/{dataset}",
             question=f"{ours}\n\n{theirs}".strip() or FOLLOW_DOCUMENT,  # the mirror's vcsum has no question
             document=record.get("context", str),
             answers=record.texts("answers"),
-            rule=rule or _rule(dataset.removesuffix("_e"), record),
+            rule=rule or _rule(task, record),
             metadata={"length": record.fields.get("length"), "language": record.fields.get("language")},
         )
 

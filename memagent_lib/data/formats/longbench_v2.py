@@ -23,8 +23,8 @@ def read_longbench_v2(path: str | Path, rule: str = "choice") -> Iterator[Exampl
     """Yield the examples of a JSON, JSON lines or parquet file. Each question includes its options."""
     for record in records(path, "LongBench v2's records with question, context, options and answer"):
         options = _options(record)
-        yield Example(
-            id=f"longbench_v2-{record.fields.get('_id', record.number)}",
+        yield record.example(
+            id=f"longbench_v2-{record.id('_id') or record.number}",
             task="longbench_v2",
             question=with_options(record.get("question", str).strip(), options),
             document=record.get("context", str),
@@ -45,6 +45,8 @@ def _options(record: Record) -> list[str]:
 
 def _answer(record: Record, options: list[str]) -> str:
     answer = record.get("answer", object)
+    if isinstance(answer, bool):  # in Python, true is the number 1
+        raise ValueError(f"{record.where}: expected a letter, an option or its number as 'answer', found {answer}")
     if isinstance(answer, int) and 0 <= answer < len(options):
         return LETTERS[answer]
     return str(answer)

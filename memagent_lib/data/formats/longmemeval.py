@@ -25,7 +25,7 @@ def read_longmemeval(path: str | Path) -> Iterator[Example]:
         kind = record.get("question_type", str)
         is_false = id.endswith(_ABSTENTION)
         document, evidence = _sessions(record)
-        yield Example(
+        yield record.example(
             id=f"longmemeval-{id}",
             task=f"longmemeval/{'abstention' if is_false else kind}",
             question=f"Current date: {record.get('question_date', str)}\n{record.get('question', str).strip()}",
@@ -50,7 +50,7 @@ def _sessions(record: Record) -> tuple[str, tuple[Span, ...]]:
         lines = [(f"Session of {date}\n", False)]
         for message in session:
             role = field_of(message, "role", str, record.where)
-            content = field_of(message, "content", str, record.where)
+            content = field_of(message, "content", str, record.where, may_be_empty=True)
             lines.append((f"{role}: {content}\n", message.get("has_answer") is True))
         for line, has_answer in [*lines, ("\n", False)]:
             if has_answer:

@@ -34,25 +34,26 @@ def read_memagent(path: str | Path, pool: str | Path | None = None) -> Iterator[
     RULER's tasks except qa, and ``lenient`` with the first answer for all others.
     """
     for record in records(path, _EXPECTED):
-        if "reward_model" in record.fields:
+        if {"prompt", "reward_model"} & record.fields.keys():
             yield _training_example(record)
         else:
             yield _evaluation_example(record, Path(path), pool)
 
 
 def _training_example(record: Record) -> Example:
-    extra = record.fields.get("extra_info") or {}
+    extra = record._replace(fields=record.fields.get("extra_info") or {})
+    documents = extra.fields.get("num_docs")
     prompt = record.get("prompt", list)
     question = field_of(prompt[0] if prompt else None, "content", str, record.where)
-    reward = Record(record.get("reward_model", dict), record.number, record.where)
-    return Example(
-        id=f"memagent-{extra.get('num_docs')}-{extra.get('index', record.number - 1)}",
+    reward = record._replace(fields=record.get("reward_model", dict))
+    return record.example(
+        id=f"memagent-{documents}-{extra.id('index') or record.number - 1}",
         task=str(record.fields.get("data_source") or "hotpotqa"),
         question=question,
         document=record.get("context", str),
         answers=reward.texts("ground_truth"),
         rule="boxed",
-        metadata={"documents": extra.get("num_docs"), "index": extra.get("index"), "question_id": question},
+        metadata={"documents": documents, "index": extra.fields.get("index"), "question_id": question},
     )
 
 
@@ -68,10 +69,11 @@ def _evaluation_example(record: Record, path: Path, pool: str | Path | None) -> 
         id = f"{ruler_task}-{path.stem}-{record.number}"
         exact = not ruler_task.startswith("qa")
     else:
+        number = record.get("index", int)  # LongBench's records have none, and are else like these
         answers = record.texts("answers")
         task = "hotpotqa"
         id = f"hqa-{fields.get('num_docs')}-{number}"
-    return Example(
+    return record.example(
         id=id,
         task=task,
         question=question,
@@ -90,7 +92,7 @@ def _task(path: Path) -> str:
 
 def _document(record: Record, question: str, pool: str | Path | None) -> str:
     context = record.get("context", object)
-    if isinstance(context, list):
+    if context and isinstance(context, list):
         return _pool_document(context, question, pool, record.where)
     if not isinstance(context, str):
         raise ValueError(f"{record.where}: expected a text or numbers of documents as 'context', found {context!r:.60}")
@@ -110,7 +112,7 @@ def _pool_document(numbers: Sequence[Any], question: str, path: str | Path | Non
         )
     pool = _pool(str(path))
     for number in numbers:
-        if not isinstance(number, int) or not 0 <= number < len(pool.documents):
+        if type(number) is not int or not 0 <= number < len(pool.documents):
             raise ValueError(
                 f"{where}: document {number!r} is not in the pool {path} of {len(pool.documents):,}; "
                 f"is it the {_POOLS}?"

@@ -51,16 +51,16 @@ def read_memoryagentbench(path: str | Path, source: str = "") -> Iterator[Exampl
 
 
 def _example(record: Record, name: str, number: int, question: str, accepted: Any) -> Example:
-    where = f"{record.where}, question {number + 1}"
+    record = record._replace(where=f"{record.where}, question {number + 1}")
     metadata = record.get("metadata", dict)
     kinds = metadata.get("question_types") or []
-    return Example(
+    return record.example(
         id=f"{name}-{record.number}-{number + 1}",
         task=f"memoryagentbench/{name}",
         question=question.strip(),
         document=record.get("context", str),
-        answers=accepted_answers(accepted, where),
-        rule=_rule(name, where),
+        answers=accepted_answers(accepted, record.where),
+        rule=_rule(name, record.where),
         metadata={"context": record.number, "category": kinds[number] if number < len(kinds) else name},
     )
 

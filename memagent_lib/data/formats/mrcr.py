@@ -25,13 +25,13 @@ def read_mrcr(path: str | Path) -> Iterator[Example]:
         turns = _turns(record)
         prefix = record.get("random_string_to_prepend", str)
         answer = record.get("answer", str)
-        if not prefix or not answer.startswith(prefix):
+        if not answer.startswith(prefix):
             raise ValueError(f"{record.where}: 'answer' must begin with random_string_to_prepend, {prefix!r}")
         document = _SEPARATOR.join(f"{speaker}: {text}" for speaker, text in turns[:-1])
         wanted = answer.removeprefix(prefix)
         start = document.find(wanted)
         needles = record.fields.get("n_needles")
-        yield Example(
+        yield record.example(
             id=f"mrcr-{needles}-{record.number}",
             task=f"mrcr/{needles}_needles",
             question=turns[-1][1],
@@ -56,7 +56,7 @@ def _turns(record: Record) -> Sequence[tuple[str, str]]:
     turns = []
     for message in prompt:
         role = field_of(message, "role", str, record.where)
-        turns.append((_SPEAKERS.get(role, role), field_of(message, "content", str, record.where)))
+        turns.append((_SPEAKERS.get(role, role), field_of(message, "content", str, record.where, may_be_empty=True)))
     return turns
 
 

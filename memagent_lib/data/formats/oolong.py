@@ -28,9 +28,9 @@ def read_oolong(path: str | Path) -> Iterator[Example]:
         if is_synthetic:
             kind = record.get("answer_type", str).rpartition(".")[2].lower()
             rule = f"oolong:{kind}"
-            task = f"oolong/{record.fields.get('task_group') or record.get('task', str)}"
-        yield Example(
-            id=f"oolong-{record.fields.get('id', record.number)}",
+            task = f"oolong/{record.get('task_group', str, 'task')}"
+        yield record.example(
+            id=f"oolong-{record.id('id') or record.number}",
             task=task,
             question=record.get("question", str).strip(),
             document=record.get("context_window_text", str),

@@ -99,8 +99,8 @@ def read_plain(
             accepted = _accepted(record, fields.answers)
         except NoAnswer:
             continue
-        yield Example(
-            id=_id(record) or f"{name}-{record.number}",
+        yield record.example(
+            id=record.id(*_IDS) or f"{name}-{record.number}",
             task=name,
             question=record.get(fields.question, str),
             document=_document(record, fields.document),
@@ -170,24 +170,14 @@ def _accepted(record: Record, name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(answers))
 
 
-def _id(record: Record) -> str:
-    """Return the id in a record, or "" if it has none."""
-    values = (record.fields.get(name) for name in _IDS)
-    return next((str(value) for value in values if value is not None), "")
-
-
 def _document(record: Record, name: str) -> str:
     value = record.get(name, object)
     if isinstance(value, str):
-        if not value.strip():
-            raise ValueError(f"{record.where}: {name!r} is empty, so there is nothing to read; remove the record")
         return value
     parts = value if isinstance(value, list) else [value]
     texts = [_passage(part, name, record.where) for part in parts]
     if len(texts) > 1 and all(len(text) == 1 for text in texts):
         raise ValueError(f"{record.where}: {name!r} looks like one text split into its letters; join them")
-    if not texts:
-        raise ValueError(f"{record.where}: {name!r} is an empty list; expected a text or a list of texts")
     return "\n\n".join(texts)
 
 

@@ -6,10 +6,12 @@ Errors name the file and, if a single record is wrong, its line or number and th
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from memagent_lib.data.examples import Example
 from memagent_lib.data.formats.answers import accepted_answers, scalar_answer
 from memagent_lib.data.formats.table_rows import CSV_SUFFIXES, SHEET_SUFFIXES, csv_rows, sheet_rows
 from memagent_lib.data.pools import AnyQuestion
@@ -29,9 +31,21 @@ class Record(NamedTuple):
     number: int
     where: str
 
-    def get(self, name: str, kind: type[T]) -> T:
-        """Return the field ``name``. Raises ``ValueError`` if it is missing, null or not of type ``kind``."""
-        return field_of(self.fields, name, kind, self.where)
+    def get(self, name: str, kind: type[T], *others: str, may_be_empty: bool = False) -> T:
+        """Return the field ``name``, or the first of ``others`` if it is missing or null. See :func:`field_of`."""
+        found = next((other for other in (name, *others) if self.fields.get(other) is not None), name)
+        return field_of(self.fields, found, kind, self.where, may_be_empty=may_be_empty)
+
+    def id(self, *names: str) -> str:
+        """Return the first of the fields ``names`` that is neither missing nor null, as text, or "" if all are."""
+        values = (self.fields.get(name) for name in names)
+        return next((str(value) for value in values if value is not None), "")
+
+    def example(self, *, question: str, document: str, **others: Any) -> Example:
+        """Return an example made from this record. Raises ``ValueError`` if its question or document is empty."""
+        refuse_empty(question, "the question", self.where)
+        refuse_empty(document, "the document", self.where)
+        return Example(question=question, document=document, **others)
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Return the field ``name`` as one or more texts; it may be a list or a single value.
@@ -65,17 +79,17 @@ def records(path: str | Path, expected: str) -> Iterator[Record]:
     for mark, name in _PACKED.items():
         if head.startswith(mark):
             raise ValueError(f"{path}: expected {expected}, found a file compressed by {name}; decompress it first")
-    begins = head.removeprefix(_UTF8_MARK).lstrip()
-    if not begins and path.stat().st_size <= len(head):
-        raise ValueError(f"{path}: expected {expected}, found an empty file")
     if head.startswith(b"PAR1"):
-        yield from _parquet(path)
-    elif begins.startswith(b"["):
-        for number, value in enumerate(json_value(path, list, expected), 1):
-            where = f"{path}, record {number}"
-            yield Record(_object(value, where), number, where)
+        found = _parquet(path)
+    elif head.removeprefix(_UTF8_MARK).lstrip().startswith(b"["):
+        found = _listed(path, expected)
     else:
-        yield from _lines(path, expected)
+        found = _lines(path, expected)
+    first = next(found, None)
+    if first is None:
+        raise ValueError(f"{path}: expected {expected}, found a file without records")
+    yield first
+    yield from found
 
 
 def table_records(path: str | Path, expected: str, sheet: str | None = None) -> Iterator[Record]:
@@ -112,33 +126,42 @@ def json_value(path: str | Path, kind: type[T], expected: str) -> T:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        line = getattr(error, "lineno", 1)
-        why = _why(error)
+        where = str(path)
         hint = ""
-        if why == "Extra data":
-            hint = "; these are JSON lines, one object to a line"
-        raise ValueError(
-            f"{path}, line {line}: expected {expected}, found text that is not JSON ({why}){hint}"
-        ) from error
+        if isinstance(error, json.JSONDecodeError):
+            where += f", line {error.lineno}"
+            if error.msg == "Extra data":
+                hint = "; these are JSON lines, one object to a line"
+        raise ValueError(f"{where}: expected {expected}, found {_unreadable(error, 'text that')}{hint}") from error
     if not isinstance(value, kind):
         raise ValueError(f"{path}: expected {expected}, found {_found(value)}")
     _refuse_half_characters(value, text, str(path))
     return value
 
 
-def field_of(record: Any, name: str, kind: type[T], where: str) -> T:
+def field_of(record: Any, name: str, kind: type[T], where: str, *, may_be_empty: bool = False) -> T:
     """Return the field ``name`` of an object.
 
-    Raises ``ValueError`` if ``record`` is not an object, or if the field is missing, null or not of type ``kind``.
+    Raises ``ValueError`` if ``record`` is not an object, or if the field is missing, null, not of type ``kind`` or,
+    unless it ``may_be_empty``, a text of nothing but white space.
     """
     fields = _object(record, where)
     value = fields.get(name)
     if value is None:
         null = " (it is null)" if name in fields else ""
         raise ValueError(f"{where}: missing field {name!r}{null}; found {', '.join(fields) or 'no fields'}")
-    if not isinstance(value, kind):
+    is_truth = kind is int and isinstance(value, bool)  # in Python, truth values are whole numbers
+    if is_truth or not isinstance(value, kind):
         raise ValueError(f"{where}: expected {_NAMES.get(kind, kind.__name__)} as {name!r}, found {_found(value)}")
+    if isinstance(value, str) and not may_be_empty:
+        refuse_empty(value, repr(name), where)
     return value
+
+
+def refuse_empty(text: str, what: str, where: str) -> None:
+    """Raise ``ValueError`` if there is nothing but white space in ``text``, which ``what`` names in words."""
+    if not text.strip():
+        raise ValueError(f"{where}: {what} is empty; fill it in, or remove the record")
 
 
 def unique(questions: Iterable[AnyQuestion], path: str | Path) -> Iterator[AnyQuestion]:
@@ -161,6 +184,12 @@ def utf8_text(path: Path) -> str:
         raise ValueError(_not_utf8(f"{path}, line {line}", raw, error.start)) from error
 
 
+def _listed(path: Path, expected: str) -> Iterator[Record]:
+    for number, value in enumerate(json_value(path, list, expected), 1):
+        where = f"{path}, record {number}"
+        yield Record(_object(value, where), number, where)
+
+
 def _lines(path: Path, expected: str) -> Iterator[Record]:
     """Yield the records of JSON lines, with one line in memory at a time. Empty lines are skipped."""
     with open(path, "rb") as file:
@@ -174,9 +203,9 @@ def _lines(path: Path, expected: str) -> Iterator[Record]:
             except UnicodeDecodeError as error:
                 raise ValueError(_not_utf8(where, raw, error.start)) from error
             except (ValueError, RecursionError) as error:
-                begins = raw[:60].decode("utf-8", "replace").strip()
+                begins = repr(raw[:60].decode("utf-8", "replace").strip())
                 raise ValueError(
-                    f"{where}: expected {expected}, found {begins!r}, which is not JSON ({_why(error)})"
+                    f"{where}: expected {expected}, found {_unreadable(error, f'{begins}, which')}"
                 ) from error
             _refuse_half_characters(value, text, where)
             yield Record(_object(value, where), number, where)
@@ -197,11 +226,13 @@ def _parquet(path: Path) -> Iterator[Record]:
             yield Record(record, number, f"{path}, row {number}")
 
 
-def _why(error: Exception) -> str:
-    """Return what is wrong with a JSON text, without its position."""
+def _unreadable(error: Exception, text: str) -> str:
+    """Return what was found instead of readable JSON, without its position. ``text`` begins the phrase."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{text} is not JSON ({error.msg})"
     if isinstance(error, RecursionError):
-        return "nested too deeply"
-    return getattr(error, "msg", str(error))
+        return "lists or objects that are nested too deeply"
+    return f"a whole number of more than {sys.get_int_max_str_digits():,} digits; write it as a text, in quotes"
 
 
 def _refuse_half_characters(value: Any, text: str, where: str) -> None:

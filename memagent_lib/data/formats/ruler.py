@@ -37,7 +37,7 @@ def read_ruler(path: str | Path) -> Iterator[Example]:
             continue
         document, question = split_ruler(record.get("input", str))
         recorded = {name: record.fields[name] for name in ("length", "token_position_answer") if name in record.fields}
-        yield Example(
+        yield record.example(
             id=f"{task}-{record.number}",
             task=f"ruler/{task}",
             question=question,
@@ -50,7 +50,7 @@ def read_ruler(path: str | Path) -> Iterator[Example]:
 
 def _split_example(record: Record) -> Example:
     task = record.get("task", str)
-    return Example(
+    return record.example(
         id=f"{task}-{record.number}",
         task=f"ruler/{task}",
         question=record.get("question", str).strip(),

@@ -9,7 +9,7 @@ from typing import Any
 
 from memagent_lib.data.examples import Example
 from memagent_lib.data.formats.format import Format
-from memagent_lib.data.formats.records import field_of, json_value, unique
+from memagent_lib.data.formats.records import Record, field_of, json_value, unique
 from memagent_lib.data.pools import Pool, PoolQuestion, PoolSpan
 
 _EXPECTED = "an object with 'data', as in dev-v2.0.json"
@@ -33,6 +33,8 @@ def read_squad_pool(path: str | Path) -> Pool:
         )
     # MemAgent's evaluation files point into this order by number.
     documents = tuple(sorted({text for _, paragraphs in articles for text, _ in paragraphs}))
+    if not documents:
+        raise ValueError(f"{path}: expected {_EXPECTED}, found no paragraph")
     number_of = {text: i for i, text in enumerate(documents)}
     questions: list[PoolQuestion] = []
     for where, paragraphs in articles:
@@ -53,14 +55,15 @@ def unanswerable(path: str | Path) -> int:
 def _question(entry: Mapping[str, Any], document: int, own: tuple[int, ...], where: str) -> PoolQuestion:
     question = field_of(entry, "question", str, where)
     answers = field_of(entry, "answers", list, where)
-    where = f"{where}, question {entry.get('id')!r}"
+    id = Record(entry, 1, where).id("id") or question
+    where = f"{where}, question {id!r}"
     if not answers:
         raise ValueError(f"{where}: the answer list is empty and is_impossible is not set")
     start = field_of(answers[0], "answer_start", int, where)
     # Annotators' spans differ; the first one is the evidence, and every wording is accepted.
     wordings = tuple(dict.fromkeys(field_of(answer, "text", str, where) for answer in answers))
     return PoolQuestion(
-        id=str(entry.get("id", question)),
+        id=id,
         question=question,
         answers=wordings,
         gold=(document,),
