@@ -358,7 +358,10 @@ def read_rows(folder: str | Path) -> pd.DataFrame:
         raise MissingFile(f"no results in {folder}; {fix}")
     frames = []
     for file in files:
-        frame = pd.read_parquet(file)
+        try:
+            frame = pd.read_parquet(file)
+        except ValueError as failure:  # pyarrow's
+            raise ValueError(f"{file} is damaged, or no parquet file ({failure}); move it out of {folder}") from None
         if "policy" not in frame:
             raise ValueError(f"{file} holds no results of an evaluation; move it out of {folder}")
         point = "" if file.parent == folder else file.parent.name

@@ -343,9 +343,15 @@ class Run:
             raise TrackingError(f"run {self.id} has no artifact {artifact!r}") from failure
 
     def read_table(self, name: str) -> pd.DataFrame:
-        """Return the frame that :meth:`table` logged under ``name``, which must end in ``.parquet``."""
+        """Return the frame that :meth:`table` logged under ``name``, which must end in ``.parquet``.
+
+        Raises :class:`TrackingError` if there is none, or if it is damaged.
+        """
         with tempfile.TemporaryDirectory() as folder:
-            return pd.read_parquet(self.fetch(name, folder))
+            try:
+                return pd.read_parquet(self.fetch(name, folder))
+            except ValueError as failure:  # pyarrow's
+                raise TrackingError(f"run {self.id}: its {name} is damaged ({failure}); log it again") from None
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

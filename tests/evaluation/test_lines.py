@@ -332,3 +332,11 @@ def test_files_of_one_name_have_their_folders_in_tables(kept: Result, tmp_path: 
         [replace(kept, example=replace(kept.example, metadata={"file": "/d/t.parquet", "file_name": "d/t"}))]
     )
     assert rows["file"].tolist() == ["d/t"]
+
+
+def test_a_damaged_file_of_rows_is_named_with_the_fix(kept: Result, tmp_path: Path) -> None:
+    save_rows(frame([kept]), tmp_path, "small")
+    file = tmp_path / "small.parquet"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=rf"{file} is damaged, or no parquet file \(.*\); move it out of {tmp_path}"):
+        gather_rows(tmp_path)

@@ -152,3 +152,14 @@ def test_two_policies_never_share_a_file_of_rows() -> None:
     assert rows_file("step 20, seed-1") != rows_file("step 20- seed-1")
     assert rows_file("step 20 seed-1") == "step 20 seed-1"
     assert len({rows_file(name) for name in ("7B/RL", "7B:RL", "7B-RL")}) == 3
+
+
+def test_a_damaged_table_leaves_out_its_run_alone(board, workspace: Path, tmp_path: Path) -> None:
+    experiment = Experiment.open(workspace)
+    (tmp_path / "results.parquet").write_bytes(b"PAR1")
+    with experiment.run("evaluate broken", {"policy": "broken"}) as run:
+        run.file(tmp_path / "results.parquet")
+        run.metrics({"scored": 1})
+    found = leaderboard(experiment)
+    assert found.attrs["without_rows"] == [run.id]
+    assert len(found) == len(board)
