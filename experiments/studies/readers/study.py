@@ -205,8 +205,10 @@ class _Steps:
     ) -> Step:
         files = [self._path(f"test_{task}_{chunks}") for task in TASKS for chunks in tested]
         turns = len(TASKS) * sum(n * (chunks + 1) for chunks, n in tested.items())
+        # Most memories stay as they are, and this backend checks the old one in a single pass.
+        backend = ("--backend", "vllm" if temperature else "transformers")
         settings = ("--model", str(model), "--reader", reader, "--policy", policy, "--temperature", str(temperature))
-        arguments = ("evaluate", *files, *settings, "--out", str(out), *self._tracking)
+        arguments = ("evaluate", *files, *settings, *backend, "--out", str(out), *self._tracking)
         return self._step(name, arguments, turns / _TURNS_A_SECOND / 3600)
 
     def _file(self, name: str, task: str, chunks: int, n: int, seed: int, *settings: str) -> Step:
