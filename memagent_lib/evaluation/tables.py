@@ -352,7 +352,7 @@ def read_rows(folder: str | Path) -> pd.DataFrame:
     import pandas as pd
 
     folder = absolute(folder)
-    files = sorted([*folder.glob("*.parquet"), *folder.rglob("*=*/*.parquet")])
+    files = sorted([*folder.glob("*.parquet"), *folder.rglob("*=*/*.parquet")], key=lambda file: natural(str(file)))
     if not files:
         fix = "make some with: memagent evaluate DATA --out FOLDER, or with 03_evaluate"
         raise MissingFile(f"no results in {folder}; {fix}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,9 @@ def leaderboard_page(board: pd.DataFrame) -> Page:
     without = board.attrs.get("without_rows", [])
     if without:
         warnings.append(f"not listed, because they have no table of rows: the runs {', '.join(without)}")
-    data = json.dumps({"columns": [_WORDS.get(name, name) for name in columns], "rows": rows})
+    # The page saves the cells of the CSV file, which has more columns and digits than it displays.
+    saved = list(csv.reader(io.StringIO(board.to_csv(index=False), newline="")))
+    data = json.dumps({"columns": [_WORDS.get(name, name) for name in columns], "rows": rows, "csv": saved})
     body = render("inspector/leaderboard.html", warnings=warnings, data=Markup(data.replace("<", "\\u003c")))
     return Page("Leaderboard", body)
 

@@ -54,7 +54,7 @@ class ReadingsTable {
       && (!words || [e.question, e.example, e.answer, ...e.answers].some((text) => text.toLowerCase().includes(words))));
     if (!this.sorted) return listed;
     const value = this.value[this.sorted], sign = this.down ? -1 : 1;
-    const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a ?? "").localeCompare(String(b ?? "")));
+    const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a ?? "").localeCompare(String(b ?? ""), undefined, { numeric: true }));
     return [...listed].sort((a, b) => sign * compare(value(a), value(b)));
   }
 

@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from memagent_lib.plots.figure_style import COLOURS, GREY, INK, axes_or_new, finish, new_axes, percent_axis, short_count
+from memagent_lib.plots.figure_style import (
+    COLOURS,
+    GREY,
+    axes_or_new,
+    finish,
+    new_axes,
+    percent_axis,
+    short_count,
+    shortened,
+)
+from memagent_lib.plots.line_names import LONGEST_LABEL, put_legend
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +46,7 @@ def document_lengths(examples: pd.DataFrame, ax: Axes | None = None) -> Axes:
     Lengths are in tokens if the tokens of every document are known, else in characters.
     """
     import seaborn as sns
-    from matplotlib.ticker import FuncFormatter, LogLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     ax = axes_or_new(ax, 6.8, 3.4)
     unit = "tokens" if examples["tokens"].notna().all() else "characters"
@@ -45,8 +55,11 @@ def document_lengths(examples: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.set(xlabel=f"{unit}, log scale", ylabel="")
     ax.xaxis.set_major_locator(LogLocator(base=2, numticks=6))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: short_count(x)))
+    ax.xaxis.set_minor_formatter(NullFormatter())
     counts = examples.groupby("file", sort=False).size()
-    ax.set_yticks(range(len(counts)), [f"{name}  n = {count:,}" for name, count in counts.items()])
+    ax.set_yticks(
+        range(len(counts)), [f"{shortened(name, LONGEST_LABEL)}  n = {count:,}" for name, count in counts.items()]
+    )
     return finish(ax, "How long are the documents?", "a dot per document")
 
 
@@ -71,6 +84,7 @@ def gold_positions(gold: pd.DataFrame, ax: Axes | None = None) -> Axes:
 def _cumulative(rows: pd.DataFrame, ax: Axes | None, title: str, label: str) -> Axes:
     """Draw the cumulative share of ``depth``, one curve for each value of ``line``."""
     import seaborn as sns
+    from matplotlib.lines import Line2D
 
     ax = axes_or_new(ax, 4.6, 3.4)
     lines = list(rows["line"].unique())
@@ -79,13 +93,12 @@ def _cumulative(rows: pd.DataFrame, ax: Axes | None, title: str, label: str) -> 
         colours = sns.color_palette("cividis", len(lines))
     # The line of a uniform distribution.
     ax.plot([0, 1], [0, 1], ":", color=GREY, linewidth=1.2)
-    sns.ecdfplot(
-        rows, x="depth", hue="line", hue_order=lines, palette=colours, ax=ax, linewidth=1.6, legend=len(lines) > 1
-    )
-    legend = ax.get_legend()
-    if legend is not None:
-        legend.set_title(None)
-        sns.move_legend(ax, "upper left", frameon=False, fontsize=8.5, title=None, handlelength=1.2, labelcolor=INK)
+    look = {"linewidth": 1.6, "legend": False}
+    sns.ecdfplot(rows, x="depth", hue="line", hue_order=lines, palette=colours, ax=ax, **look)
+    if len(lines) > 1:
+        named = zip(lines, colours, strict=True)
+        handles = [Line2D([], [], color=colour, label=shortened(name, LONGEST_LABEL)) for name, colour in named]
+        put_legend(ax, handles, "upper left")  # above the diagonal
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=label, ylabel="share up to there")
     percent_axis(ax.xaxis)
     percent_axis(ax.yaxis)

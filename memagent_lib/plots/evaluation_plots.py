@@ -19,16 +19,13 @@ from memagent_lib.plots.figure_style import (
     GREY,
     INK,
     MAIN_LINE,
-    THIN_LINE,
+    MARKERS,
     WINDOW,
-    LineEnd,
     axes_or_new,
     colours_of,
     count_axis,
     dashes_of,
     finish,
-    label_ends,
-    legend_below,
     length_axis,
     length_axis_label,
     length_label,
@@ -36,15 +33,15 @@ from memagent_lib.plots.figure_style import (
     new_axes,
     other_seeds,
     owners_of,
-    panel_handles,
     running_mean,
     sample_sizes,
     share_axis,
-    style_handles,
-    thin_handles,
+    shortened,
+    thin_look,
     tokens_of_a_chunk,
     without_data,
 )
+from memagent_lib.plots.line_names import LineEnd, label_ends, legend_below, panel_handles, style_handles, thin_handles
 from memagent_lib.readers import READ_KINDS
 
 if TYPE_CHECKING:
@@ -57,8 +54,11 @@ _EVIDENCE = "Is the evidence noted, and does it stay in memory?"
 _DEPTH = "Does the position of the evidence matter?"
 _COST = "Cost against document length"
 _ALL_FAILED = "every reading failed"
+_LONGEST_TITLE = 28
+"""Longer names of data in a title are shortened; a title may have two."""
+_LONGEST_COUNTED = 32
+"""Longer names beside the intervals of paired differences are shortened."""
 _CAPTURE_DASHES = (0, (4, 2))
-_MARKERS = {"full": "s", "truncated": "^", "retrieved": "D", "blind": "v"}
 
 
 def accuracy_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
@@ -73,8 +73,9 @@ def accuracy_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     if rows["score"].isna().all():
         return without_data(ax, _ACCURACY, _ALL_FAILED)
     owners = owners_of(rows)
-    ends, caption = _accuracy_lines(rows, ax, owners, colours_of(owners.values()))
-    label_ends(ax, ends, thin_handles(owners.values(), rows["reader"]))
+    colours = colours_of(owners.values())
+    ends, caption = _accuracy_lines(rows, ax, owners, colours)
+    label_ends(ax, ends, thin_handles(owners.values(), rows["reader"]), colours)
     return finish(ax, _ACCURACY, caption)
 
 
@@ -98,13 +99,13 @@ def accuracy_by_task(results: pd.DataFrame, axes: Sequence[Axes] | None = None) 
     colours = colours_of(owners.values())  # of all tasks, so that a line has one colour in every panel
     for task, ax in zip(tasks, axes, strict=True):
         of_task = rows[rows["task"] == task]
-        title = task.replace("_", " ")
+        title = shortened(task.replace("_", " "), _LONGEST_TITLE)
         if of_task["score"].isna().all():
             without_data(ax, title, _ALL_FAILED)
             continue
         _, caption = _accuracy_lines(of_task, ax, owners, colours)
         finish(ax, title, caption)
-    legend_below(axes[0].figure, panel_handles(colours, rows["reader"]), columns=4)
+    legend_below(axes[0].figure, panel_handles(colours, rows["reader"]))
     return axes[0]
 
 
@@ -123,8 +124,8 @@ def _accuracy_lines(
         colour = colours[owners[name]]
         x = _side_by_side(line["chunks"], table["chunks"], number, len(lines))
         main = reader not in BASELINE_WORDS and owners[name] not in others
-        look = MAIN_LINE if main else THIN_LINE
-        ax.plot(x, line["accuracy"], color=colour, linestyle=dashes_of(reader), **look)
+        look = {"linestyle": dashes_of(reader), **MAIN_LINE} if main else thin_look(reader)
+        ax.plot(x, line["accuracy"], color=colour, **look)
         if main:
             _band(ax, x, line["low"], line["high"], colour)
             ends.append(LineEnd(x.iloc[-1], line["accuracy"].iloc[-1], name, colour))
@@ -277,7 +278,7 @@ def phrase_lives(phrases: pd.DataFrame, turns: int, most: int = 20, ax: Axes | N
     ax = axes_or_new(ax, 9, 1.5 + 0.36 * max(2, len(lives)))
     colours = [COLOURS[2] if at_the_end else GREY for at_the_end in lives["dropped"].isna()]
     ax.barh(range(len(lives)), lives["length"], left=lives["brought"], height=0.5, color=colours)
-    ax.set_yticks(range(len(lives)), [_shortened(text) for text in lives["text"]])
+    ax.set_yticks(range(len(lives)), [shortened(text) for text in lives["text"]])
     ax.set(xlim=(1, turns + 1), ylim=(len(lives) - 0.5, -0.5))
     count_axis(ax, "chunk")
     ax.grid(True, axis="x")
@@ -286,10 +287,6 @@ def phrase_lives(phrases: pd.DataFrame, turns: int, most: int = 20, ax: Axes | N
     if len(phrases) > most:
         caption += f"; the {most} longest of {len(phrases):,}"
     return finish(ax, "What was in memory, and for how long?", caption)
-
-
-def _shortened(text: str, most: int = 48) -> str:
-    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
 def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
@@ -320,8 +317,8 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
         colour = colours[owners[line]]
         x = _side_by_side(mean.index.to_series(), rows["chunks"], number, len(owners))
         main = reader not in BASELINE_WORDS
-        look = MAIN_LINE if main else THIN_LINE
-        ax.plot(x, mean, color=colour, linestyle=dashes_of(reader), **look)
+        look = {"linestyle": dashes_of(reader), **MAIN_LINE} if main else thin_look(reader)
+        ax.plot(x, mean, color=colour, **look)
         if main:
             _band(ax, x, cost.quantile(0.1), cost.quantile(0.9), colour)
             ends.append(LineEnd(x.iloc[-1], mean.iloc[-1], line, colour))
@@ -332,7 +329,7 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     length_axis(ax, rows["chunks"], tokens_of_a_chunk(rows))
     if rows["chunks"].nunique() == 1:
         ax.margins(x=0.8)
-    label_ends(ax, ends, style_handles(rows["reader"]))
+    label_ends(ax, ends, style_handles(rows["reader"]), colours)
     caption = f"{sample_sizes('per point', counts)}; mean and middle 80 %; dotted: linear in length"
     return finish(ax, _COST, caption)
 
@@ -355,7 +352,7 @@ def score_against_cost(results: pd.DataFrame, cost: str = "tokens", ax: Axes | N
     for number, point in points.iterrows():
         colour = colours[owners[point["line"]]]
         size = 8 + 4 * above[number]  # the last one would hide the others
-        look = {"color": colour, "marker": _MARKERS.get(point["reader"], "o"), "markersize": size, "linestyle": "none"}
+        look = {"color": colour, "marker": MARKERS.get(point["reader"], "o"), "markersize": size, "linestyle": "none"}
         if point["reader"] in BASELINE_WORDS:
             look["markerfacecolor"] = "none"
         ax.vlines(point[cost], point["low"], point["high"], color=colour, alpha=0.35, linewidth=2)
@@ -409,11 +406,11 @@ def accuracy_by_depth(results: pd.DataFrame, bins: int = 5, ax: Axes | None = No
 
 
 def _only_line(rows: pd.DataFrame) -> str:
-    """Return the only line of keyed rows."""
+    """Return the name of the only line of keyed rows, shortened."""
     lines = lines_of(rows)
     if len(lines) > 1:
         raise ValueError(f"a heat map takes one line, got {', '.join(map(repr, lines))}; select one")
-    return lines[0]
+    return shortened(lines[0], _LONGEST_TITLE)
 
 
 def _cells(results: pd.DataFrame, bins: int) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -438,7 +435,7 @@ def paired_differences(differences: pd.DataFrame, ax: Axes | None = None) -> Axe
     if not rows:
         ax = axes_or_new(ax, 7.6, 1.6)
         return without_data(ax, "Paired differences", "no other line has read the same documents")
-    left = rows[0]["left"]
+    left = shortened(rows[0]["left"], _LONGEST_COUNTED)
     rights = list(dict.fromkeys(differences["right"]))
     ax = axes_or_new(ax, 7.6, 1.6 + 0.62 * len(rows))
     ax.axvline(0, color=INK, linewidth=1)
@@ -450,7 +447,8 @@ def paired_differences(differences: pd.DataFrame, ax: Axes | None = None) -> Axe
             colour = COLOURS[1]
         ax.plot([row["low"], row["high"]], [y, y], color=colour, linewidth=3, solid_capstyle="butt")
         ax.plot(row["difference"], y, "o", color=colour, markersize=8)
-        counts = f"{row['right']} better on {row['right_only']}, {left} on {row['left_only']}, of {row['n']}"
+        right = shortened(row["right"], _LONGEST_COUNTED)
+        counts = f"{right} better on {row['right_only']}, {left} on {row['left_only']}, of {row['n']}"
         ax.text(0.01, y - 0.25, counts, transform=ax.get_yaxis_transform(), va="center", fontsize=8.5, color=INK)
     # Symmetric, so that zero is in the middle; at least ten points, so that noise does not fill the figure.
     reach = max(0.1, 1.08 * float(differences[["low", "high"]].abs().max(axis=None)))
@@ -462,5 +460,8 @@ def paired_differences(differences: pd.DataFrame, ax: Axes | None = None) -> Axe
     ax.grid(True, axis="x")
     ax.grid(False, axis="y")
     caption = f"{sample_sizes('documents', differences['n'])} read by both; 95 % intervals of the paired difference"
-    title = f"Accuracy of {rights[0]} minus {left}" if len(rights) == 1 else f"Accuracy minus that of {left}"
+    baseline = shortened(rows[0]["left"], _LONGEST_TITLE)
+    title = f"Accuracy minus that of {baseline}"
+    if len(rights) == 1:
+        title = f"Accuracy of {shortened(rights[0], _LONGEST_TITLE)} minus {baseline}"
     return finish(ax, title, caption)

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import quoteattr
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
@@ -25,7 +27,9 @@ COLOURS = ("#1f86c9", "#d55e00", "#00a376", "#cc79a7", "#56b4e9", "#e69f00")
 GREY = "#8a8a8a"
 INK = "#7a7a7a"
 MAIN_LINE: dict[str, Any] = {"marker": "o", "markersize": 5, "linewidth": 2.2}
-THIN_LINE: dict[str, Any] = {"linewidth": 1.3, "alpha": 0.8}
+THIN_LINE: dict[str, Any] = {"linewidth": 1.3, "alpha": 0.8, "markersize": 4.5, "markerfacecolor": "none"}
+MARKERS = {"full": "s", "truncated": "^", "retrieved": "D", "blind": "v"}
+"""The markers of readers without a memory."""
 DASHES: dict[str, Any] = {"overwrite": "-", "truncated": (0, (5, 2)), "blind": (0, (1, 1.6)), "full": (0, (5, 2, 1, 2))}
 OTHER_DASHES = ((0, (7, 2)), (0, (3, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)))
 BASELINE_WORDS = {
@@ -36,10 +40,14 @@ BASELINE_WORDS = {
 }
 WINDOW = 5
 """How many steps a running mean covers."""
-LONGEST_LABEL = 20
-"""Longer names go into a legend, because beside the lines they would shrink the plot."""
-_LABEL_GAP = 0.062
-"""The least distance between two labels, as a share of the axes' height."""
+LONGEST_NAME = 48
+"""Longer names in a legend are shortened."""
+OTHER_SCRIPTS = (
+    *("Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans JP", "Source Han Sans", "WenQuanYi Micro Hei"),
+    *("Droid Sans Fallback", "Hiragino Sans", "PingFang SC", "Yu Gothic", "Microsoft YaHei", "Malgun Gothic"),
+    *("Arial Unicode MS", "Unifont"),
+)
+"""Fonts for letters that matplotlib's own font lacks, as far as the system has them."""
 _SEED = re.compile(r", seed \d+(?=,|$)")
 # matplotlib writes a label with an exponent as a group of spans.
 _TEXT_FILL = re.compile(r"(?P<before><(?:text|tspan|g) [^>]*)fill: (?P<colour>#[0-9a-f]{6})")
@@ -72,15 +80,6 @@ _SETTINGS: dict[str, Any] = {
     "xtick.color": INK,
     "ytick.color": INK,
 }
-
-
-class LineEnd(NamedTuple):
-    """The right end of a line in data coordinates, and its label."""
-
-    x: float
-    y: float
-    name: str
-    colour: str
 
 
 def axes_or_new(ax: Axes | None, width: float, height: float) -> Axes:
@@ -118,7 +117,36 @@ def finish(ax: Axes, title: str, caption: str) -> Axes:
     above_axes = {"xy": (0, 1), "xycoords": "axes fraction", "xytext": (0, 5), "textcoords": "offset points"}
     note = ax.annotate(caption, **above_axes, fontsize=9, color=INK)
     note.set_in_layout(False)  # a long caption would squeeze the axes
+    verbatim(ax)
     return ax
+
+
+def verbatim(artist: Artist) -> None:
+    """Display the texts of ``artist`` as they are: ``$`` begins no mathematics, and other scripts have their fonts.
+
+    A letter that no font has is displayed as a box, which says as much as matplotlib's warning about it.
+    """
+    from matplotlib.font_manager import fontManager
+    from matplotlib.text import Text
+
+    warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from")
+    installed = set(fontManager.get_font_names())
+    other = [name for name in OTHER_SCRIPTS if name in installed]
+    for text in artist.findobj(Text):
+        text.set_parse_math(False)
+        text.set_fontfamily(list(dict.fromkeys([*text.get_fontfamily(), *other])))
+
+
+def shortened(text: str, most: int = LONGEST_NAME) -> str:
+    """Return a text in one line of at most ``most`` characters.
+
+    The middle of a longer text is left out, because names often differ at their ends.
+    """
+    line = " ".join(text.split())
+    if len(line) <= most:
+        return line
+    half = most // 2
+    return f"{line[: most - half - 1].rstrip()}…{line[-half:].lstrip()}"
 
 
 def without_data(ax: Axes, title: str, reason: str) -> Axes:
@@ -232,6 +260,11 @@ def dashes_of(reader: str) -> Any:
     return OTHER_DASHES[sum(map(ord, reader)) % len(OTHER_DASHES)]
 
 
+def thin_look(reader: str) -> dict[str, Any]:
+    """Return the look of a thin line. It has markers, because a line of one point would be invisible without."""
+    return {"linestyle": dashes_of(reader), "marker": MARKERS.get(reader, "."), **THIN_LINE}
+
+
 def sample_sizes(what: str, counts: Iterable[float]) -> str:
     """Return the range of ``counts`` as text, such as ``n = 24 to 400 documents``."""
     sizes = [int(count) for count in counts] or [0]
@@ -313,105 +346,6 @@ def length_label(chunks: float, chunk_tokens: int | None) -> str:
 
 def length_axis_label(chunk_tokens: int | None) -> str:
     return "document length: chunks, tokens" if chunk_tokens else "document length: chunks"
-
-
-def label_ends(ax: Axes, ends: Sequence[LineEnd], more: Sequence[Any] = ()) -> None:
-    """Name each line at its right end, without overlaps. If a name is long, all names go into a legend instead.
-
-    ``more`` has further handles for the legend.
-    """
-    # A long name beside a line would shrink the axes.
-    if any(len(end.name) > LONGEST_LABEL for end in ends):
-        more = [*_line_handles({end.name: end.colour for end in ends}), *more]
-        ends = ()
-    if more:
-        _legend(ax, more)
-    ax.autoscale_view()  # sets the limits that heights are computed from
-    # All at the longest line's end: lines that end earlier would have labels across the others.
-    right = max((end.x for end in ends), default=0)
-    for height, end in _label_heights(ax, ends):
-        ax.annotate(
-            end.name,
-            (right, height),
-            xycoords=("data", "axes fraction"),
-            xytext=(10, 0),
-            textcoords="offset points",
-            va="center",
-            color=end.colour,
-            fontsize=9.5,
-            annotation_clip=False,
-        )
-
-
-def _label_heights(ax: Axes, ends: Sequence[LineEnd]) -> list[tuple[float, LineEnd]]:
-    """Return a height for each label as a share of the axes, so that a logarithmic scale works too.
-
-    Each label is at its line's height, or just above the label below it. If the highest label would be above the axes,
-    all labels move down.
-    """
-    heights: list[tuple[float, LineEnd]] = []
-    for end in sorted(ends, key=lambda end: end.y):
-        height = ax.transLimits.transform(ax.transScale.transform((end.x, end.y)))[1]
-        if heights:
-            height = max(height, heights[-1][0] + _LABEL_GAP)
-        heights.append((height, end))
-    if not heights:
-        return []
-    over = max(0.0, heights[-1][0] - 1)
-    return [(height - over, end) for height, end in heights]
-
-
-def legend_below(figure: Figure, handles: Sequence[Any], columns: int) -> None:
-    """Put one legend below all axes of a figure."""
-    look = {"frameon": False, "labelcolor": INK, "fontsize": 9}
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns, **look)
-
-
-def _legend(ax: Axes, handles: Sequence[Any]) -> None:
-    """Put a legend below a figure with one plot, or inside ``ax`` if other plots share the figure."""
-    if ax.figure.axes == [ax]:
-        # Below, because inside a figure of one plot it would cover lines.
-        legend_below(ax.figure, handles, columns=2)
-    else:
-        ax.legend(handles=handles, frameon=False, labelcolor=INK, fontsize=8)
-
-
-def panel_handles(colours: Mapping[str, str], readers: Iterable[str]) -> list[Any]:
-    """Return the legend entries for several panels: the policies, then the line styles of baselines and seeds."""
-    return [*_line_handles(colours), *thin_handles(colours, readers)]
-
-
-def thin_handles(policies: Iterable[str], readers: Iterable[str]) -> list[Any]:
-    """Return legend entries for thin lines: baselines among ``readers``, other training seeds among ``policies``."""
-    from matplotlib.lines import Line2D
-
-    handles = style_handles(readers)
-    if other_seeds(policies):
-        handles.append(Line2D([], [], color=INK, **THIN_LINE, label="other training seeds"))
-    return handles
-
-
-def _line_handles(colours: Mapping[str, str]) -> list[Any]:
-    from matplotlib.lines import Line2D
-
-    others = other_seeds(colours)
-    lines = {name: colour for name, colour in colours.items() if name not in others}
-    return [Line2D([], [], color=colour, marker="o", markersize=4.5, label=name) for name, colour in lines.items()]
-
-
-def style_handles(readers: Iterable[str]) -> list[Any]:
-    """Return legend entries for the line styles of the baselines among ``readers``; none if there are no baselines."""
-    from matplotlib.lines import Line2D
-
-    present = set(readers)
-    baselines = [reader for reader in BASELINE_WORDS if reader in present]
-    if not baselines:
-        return []
-    handles = [Line2D([], [], color=INK, marker="o", markersize=4.5, linewidth=2.2, label="with memory")]
-    for reader in baselines:
-        style = dashes_of(reader)
-        handles.append(Line2D([], [], color=INK, linestyle=style, linewidth=1.3, label=BASELINE_WORDS[reader]))
-    return handles
 
 
 def tokens_of_a_chunk(results: pd.DataFrame) -> int | None:

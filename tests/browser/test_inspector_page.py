@@ -250,6 +250,17 @@ def test_the_table_lists_only_readings_of_the_chosen_cost(page: Page, readings: 
     assert turns.all_inner_texts() == ["9"]
 
 
+def test_the_table_sorts_numbers_in_answers_by_their_value(page: Page, tmp_path: Path):
+    answers = ("10", "2", "1", "11", "0")
+    numbered = [result(f"of {answer}", 3, 1, 2, "\\boxed{7}") for answer in answers]
+    numbered = [replace(r, example=replace(r.example, answers=(a,))) for r, a in zip(numbered, answers, strict=True)]
+    saved_page(page, Readings({"trained": numbered}), tmp_path)
+    table = page.locator(".ma-readings")
+    at = table.locator("th").all_inner_texts().index("right answer")
+    table.get_by_role("button", name="right answer").click()
+    assert table.locator(f"tbody tr td:nth-child({at + 1})").all_inner_texts() == ["0", "1", "2", "10", "11"]
+
+
 def test_a_row_of_the_table_opens_its_reading_by_a_link(page: Page, readings: Readings, tmp_path: Path):
     saved_page(page, readings, tmp_path)
     table = page.locator(".ma-readings")

@@ -78,3 +78,19 @@ def test_a_board_sorts_and_filters_by_set_length_judge_and_code(board, page: Pag
     expect(warning).to_have_text(
         "needle test_1.parquet at 1 chunk: rows of 2 judges, 2 versions of the code are not compared with each other"
     )
+
+
+def test_the_csv_button_saves_the_file_of_the_command(board, page: Page, tmp_path: Path) -> None:
+    hard = board.assign(policy=board["policy"].replace("sft", 'sft, "warm"\nstart'), capture=float("nan"))
+    page.set_content(save_leaderboard(hard, tmp_path / "board.html").read_text(encoding="utf-8"))
+
+    def saved() -> str:
+        with page.expect_download() as download:
+            page.get_by_role("button", name="CSV").click()
+        return download.value.path().read_text(encoding="utf-8")
+
+    assert saved() == save_leaderboard(hard, tmp_path / "board.csv").read_text(encoding="utf-8")
+    page.get_by_label("filter by length").select_option("16")
+    page.locator(".ml th button", has_text="accuracy").click()
+    listed = hard[hard["chunks"] == 16].sort_values("accuracy", ascending=False, kind="stable")
+    assert saved() == listed.to_csv(index=False)

@@ -46,6 +46,7 @@ def test_nothing_is_wider_than_a_narrow_window(page: Page, pages, kind: str) -> 
     opened(page, pages, kind)
     for width in (1024, 1200):
         page.set_viewport_size({"width": width, "height": 800})
+        page.evaluate("document.querySelectorAll('details').forEach((box) => (box.open = true))")
         assert check(page, "wider()") == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 

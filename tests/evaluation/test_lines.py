@@ -106,6 +106,17 @@ def test_the_parts_of_one_evaluation_are_one_line(kept: Result, lost: Result, tm
     assert gather_rows(tmp_path)["line"].tolist() == ["small", "small", "small, blind"]
 
 
+def test_policies_are_in_the_order_of_the_numbers_in_their_names(kept: Result, tmp_path: Path) -> None:
+    steps = [f"step {step}" for step in (1, 2, 10, 100, 1000)]
+    for step in sorted(steps):
+        rows = frame([kept]).assign(policy=step)
+        save_rows(rows, tmp_path, step)
+        save_rows(rows.assign(policy=f"{step}, of a sweep"), tmp_path / f"step={step}", "sweep")
+    lines = list(gather_rows(tmp_path)["line"].unique())
+    assert [line for line in lines if line in steps] == steps
+    assert [line for line in lines if line not in steps] == [f"{step}, of a sweep" for step in steps]
+
+
 def test_rows_without_settings_are_told_apart_by_their_point(kept: Result, lost: Result, tmp_path: Path) -> None:
     for point in ("model=x/tiny,_threads=2-0123abcd", "model=x/tiny,_threads=10-ffffffff"):
         save_rows(frame([kept]), tmp_path / point.replace("/", "-"), "small")
@@ -134,7 +145,7 @@ def test_two_sets_of_weights_of_one_name_are_refused(kept: Result, lost: Result)
 def test_a_name_of_several_lines_lists_them(grid: Path) -> None:
     with pytest.raises(ValueError, match="'small' are several lines; choose from 'small, memory 8, temperature 0', "):
         rows_of(gather_rows(grid), "small")
-    with pytest.raises(ValueError, match="no results of 'large'; there are 'small, memory 16, temperature 0', "):
+    with pytest.raises(ValueError, match="no results of 'large'; there are 'small, memory 8, temperature 0', "):
         gather_rows(grid, ["large"])
     assert gather_rows(grid, ["small, memory 16, temperature 0.7"])["variant"].iloc[0].endswith("16, temperature 0.7")
 

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from inspect import signature
 
 import matplotlib
+import matplotlib.font_manager
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -15,7 +17,8 @@ from memagent_lib.data import make
 from memagent_lib.data.overview import data_files
 from memagent_lib.data.storage import save
 from memagent_lib.evaluation import against, paired, paired_interval, wilson
-from memagent_lib.plots.figure_style import GREY, INK, LineEnd, label_ends, new_axes, short_count
+from memagent_lib.plots.figure_style import GREY, INK, new_axes, short_count, shortened
+from memagent_lib.plots.line_names import LineEnd, label_ends
 
 matplotlib.use("agg")
 
@@ -30,6 +33,9 @@ def every_figure_fits_its_words_and_is_closed():
     finally:
         plt.close("all")
     for figure in figures:
+        for legend in figure.legends:
+            box = legend.get_window_extent()
+            assert box.x0 >= -1 and box.x1 <= figure.bbox.x1 + 1 and box.y0 >= -1, "a legend is cut"
         for ax in (ax for ax in figure.axes if ax.get_title(loc="left")):
             words = [child for child in ax.get_children() if isinstance(child, Text) and child.get_visible()]
             assert [text.get_text() for text in words if text.get_window_extent().x1 > figure.bbox.x1 + 1] == []
@@ -196,6 +202,42 @@ def test_long_names_go_into_a_legend_and_cost_no_width(results: pd.DataFrame) ->
         widths.append(ax.get_position().width)
     assert "runs/study/train/model of a long name" in {t.get_text() for t in ax.figure.legends[0].get_texts()}
     assert widths[1] >= widths[0]
+
+
+MANY = [f"{name}, {step}" for name in ("a policy of some length", "another one") for step in range(1, 19)]
+
+
+@pytest.mark.parametrize(
+    "plot", ["accuracy_by_length", "capture_and_retention", "cost_by_length", "score_against_cost"]
+)
+@pytest.mark.parametrize("names", [MANY, [f"step {step}" for step in range(1, 37)]], ids=["long", "short"])
+def test_many_lines_have_a_legend_below_the_plot_which_keeps_its_size(results: pd.DataFrame, plot, names) -> None:
+    one = results[(results["policy"] == "before") & (results["reader"] == "overwrite")]
+    ax = getattr(plots, plot)(pd.concat([one.assign(policy=name) for name in names]))
+    figure = ax.figure
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    assert set(names) <= {text.get_text() for text in legend.get_texts()}
+    assert legend.get_window_extent().y1 <= ax.get_tightbbox().y0
+    assert ax.bbox.height / figure.dpi > 2.5
+    shared, (_, right) = plt.subplots(1, 2, figsize=(16, 5), layout="constrained")
+    getattr(plots, plot)(pd.concat([one.assign(policy=name) for name in names]), ax=right)
+    shared.canvas.draw()
+    assert right.get_legend().get_window_extent().y1 <= right.xaxis.get_tightbbox().y0
+    assert right.bbox.height / shared.dpi > 2.5 and not shared.legends
+
+
+@pytest.mark.parametrize("plot", ["accuracy_by_length", "cost_by_length"])
+def test_readers_without_a_memory_are_visible_and_named_at_one_length(results: pd.DataFrame, plot) -> None:
+    blind = results[(results["reader"] == "blind") & (results["chunks"] == 4)]
+    rows = pd.concat([blind, blind.assign(policy="a second", reader="truncated")])
+    ax = getattr(plots, plot)(rows)
+    assert [line.get_marker() for line in ax.lines] == ["v", "^"]
+    entries = {text.get_text() for text in ax.figure.legends[0].get_texts()}
+    assert entries == {"after", "a second", "no document", "document truncated to the window"}
+    both = getattr(plots, plot)(pd.concat([rows, results[results["policy"] == "before"]]))
+    names = [text.get_text() for text in (*both.figure.legends[0].get_texts(), *both.texts)]
+    assert {"before", "after", "a second", "with memory"} <= set(names) and names.count("before") == 1
 
 
 def test_the_reward_curve_is_the_mean_around_each_step() -> None:
@@ -366,11 +408,14 @@ def takes_axes(function: object) -> bool:
 
 def figures_of(results: pd.DataFrame, tokenizer, tmp_path) -> dict[str, partial]:
     """Every plot of one axes, ready to be drawn with or without ``ax``."""
-    one = results[(results["policy"] == "before") & (results["reader"] == "overwrite")]
+    first, second = results["policy"].unique()
+    one = results[(results["policy"] == first) & (results["reader"] == "overwrite")]
     turns = pd.DataFrame({"kind": ["read"] * 2, "turn": [1, 2], "reply_tokens": [10, 20], "finish_reason": "stop"})
+    turns = pd.concat([turns.assign(policy=first, reader="overwrite"), turns.assign(policy=second, reader="overwrite")])
     curve = pd.DataFrame({"run_id": "a", "metric": "reward", "step": range(1, 7), "value": 0.5})
-    phrases = pd.DataFrame([{"text": "The code is cedar.", "brought": 1, "dropped": None}])
-    data = data_files([save(make("multihop_2", 5, 1, tokenizer, documents=12), tmp_path / "train.parquet")])
+    phrases = pd.DataFrame([{"text": f"{first} is cedar.", "brought": 1, "dropped": None}])
+    files = [tmp_path / f"{name.replace('/', ' ')}.parquet" for name in (first, second)]
+    data = data_files([save(make("multihop_2", 5, 1, tokenizer, documents=12), file) for file in files])
     return {
         "accuracy_by_depth": partial(plots.accuracy_by_depth, one),
         "accuracy_by_length": partial(plots.accuracy_by_length, results),
@@ -381,7 +426,7 @@ def figures_of(results: pd.DataFrame, tokenizer, tmp_path) -> dict[str, partial]
         "evidence_depths": partial(plots.evidence_depths, data["depths"]),
         "gold_positions": partial(plots.gold_positions, data["gold"]),
         "memory_by_turn": partial(plots.memory_by_turn, turns),
-        "paired_differences": partial(plots.paired_differences, paired(results, "before", "after")),
+        "paired_differences": partial(plots.paired_differences, paired(results, first, second)),
         "phrase_lives": partial(plots.phrase_lives, phrases, 2),
         "reward_curve": partial(plots.reward_curve, curve, metric="reward"),
     }
@@ -396,6 +441,38 @@ def test_a_plot_draws_into_the_axes_that_it_gets(name: str, results: pd.DataFram
     assert right.get_title(loc="left") == own.get_title(loc="left") != ""
     assert len(right.lines) == len(own.lines)
     assert not left.has_data() and not figure.legends
+
+
+FOREIGN = "日本語 $x_1$ and $y_2$"
+
+
+@pytest.mark.parametrize("name", [name for name in plots.__all__ if takes_axes(getattr(plots, name))])
+@pytest.mark.parametrize("policy", [FOREIGN, "x" * 180, "$5 " + "of many words " * 12], ids=["foreign", "word", "long"])
+def test_names_are_displayed_as_they_are_or_shortened(name, policy, results: pd.DataFrame, tokenizer, tmp_path) -> None:
+    named = results.assign(policy=results["policy"].replace("before", policy))
+    ax = figures_of(named, tokenizer, tmp_path)[name]()
+    ax.figure.canvas.draw()
+    texts = [text for text in ax.figure.findobj(Text) if text.get_text()]
+    assert [text.get_text() for text in texts if text.get_parse_math() and "$" in text.get_text()] == []
+    assert max(len(text.get_text()) for text in texts) < 120
+    if policy == FOREIGN and name not in ("reward_curve", "gold_positions"):  # which name no data
+        assert any(FOREIGN in text.get_text() for text in texts)
+
+
+def test_other_scripts_have_the_fonts_that_the_system_has(results: pd.DataFrame, monkeypatch) -> None:
+    fonts = matplotlib.font_manager.fontManager
+    own = next(font for font in fonts.ttflist if font.name == "DejaVu Sans")
+    monkeypatch.setattr(fonts, "ttflist", [*fonts.ttflist, dataclasses.replace(own, name="Noto Sans CJK SC")])
+    ax = plots.score_against_cost(results)
+    legend = ax.figure.legends[0].get_texts()
+    texts = [ax.texts[-1], ax.xaxis.label, *ax.get_xticklabels(), *legend]
+    assert {tuple(text.get_fontfamily()) for text in texts} == {("sans-serif", "Noto Sans CJK SC")}
+
+
+def test_a_shortened_name_keeps_both_ends() -> None:
+    assert shortened("a name\nof two lines") == "a name of two lines"
+    assert shortened("Qwen2.5-7B-Instruct by reinforcement, step 100, gated", 24) == "Qwen2.5-7B-…p 100, gated"
+    assert {len(shortened("x" * 50, most)) for most in (9, 10)} == {9, 10}
 
 
 def test_plots_of_several_panels_draw_into_the_axes_they_get(results: pd.DataFrame, tokenizer, tmp_path) -> None:

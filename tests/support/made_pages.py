@@ -21,6 +21,7 @@ from memagent_lib.tracking import Experiment, evaluate_files, leaderboard, load_
 LENGTHS = (1, 2, 4)
 EXAMPLES = 10
 LEASE = "The lease begins in March. The rent is 950 euros. מחיר החנייה הוא 40 אירו. <b>No pets</b> & no “noise” 🎺. "
+ONE_WORD = "x" * 180
 HOUSE = "The house has nine rooms. The garden is shared. " + "x" * 90 + " "
 
 
@@ -43,6 +44,7 @@ def made_pages(tokenizer: Tokenizer, store: Path, folder: Path) -> dict[str, Pat
     readers = EvaluationReport.of(folder / "readers", store)
     readings = load_readings(experiment, grid.rows)
     two = {name: readings[name] for name in sorted(readings)[:2]}
+    two[ONE_WORD] = load_readings(experiment, readers.rows)[ONE_WORD]
     pages = {
         "grid": grid.page(),
         "readers": readers.page(),
@@ -67,6 +69,7 @@ def _evaluations(tokenizer: Tokenizer, experiment: Experiment, folder: Path) -> 
                 _evaluate(experiment, agent, files, folder / "grid", policy, temperature)
     agent = _agent(tokenizer, lambda text: reads(text, 0.1), 60)
     _evaluate(experiment, agent, files, folder / "readers", "trained", 0.0, ["overwrite", "gated", "blind"])
+    _evaluate(experiment, agent, files, folder / "readers", ONE_WORD, 0.0)
 
 
 def _agent(tokenizer: Tokenizer, reply: Callable[[str], str], memory_tokens: int) -> Agent:
