@@ -18,7 +18,7 @@ WARM_START = "experiments/pocket/warm_start"
 WORLD = "experiments/pocket/fair_world.py"
 TASKS = ("needle", "update", "multikey", "bridge")
 SPARSE = "sparse_2"
-"""The training file of the first half: 2 chunks in which nine of ten sentences are filler, so that memories have room."""
+"""The training file of the first half: 2 chunks, nine of ten sentences filler, so that memories have room."""
 TRAINED = {2: 960, 4: 960, 8: 960}
 """The number of training examples of the second half by length in chunks."""
 TESTED = {1: 60, 2: 60, 4: 60, 16: 60, 64: 30, 256: 12}
