@@ -303,7 +303,7 @@ def test_a_judge_with_a_detail_of_each_record_is_one(kept: Result) -> None:
     assert mixtures(rows) == []
 
 
-def test_one_question_judged_by_two_rules_is_refused_with_their_names(kept: Result) -> None:
+def test_one_question_judged_by_two_rules_names_them(kept: Result) -> None:
     rows = pd.concat([frame([about(kept, "q", rule=rule)], run_id=rule) for rule in ("boxed", "contains")])
     with pytest.raises(MixedRowsError, match=r"read more than once, once for each of the judges boxed and contains;"):
         keyed(rows)

@@ -272,7 +272,7 @@ def test_the_length_filter_states_the_length_it_opened_with(kept) -> None:
     assert readings.opening()["length"] == ""
 
 
-def test_two_questions_of_one_number_about_one_document_are_two_readings(kept):
+def test_two_questions_about_one_document_are_two_readings(kept):
     fox = replace(kept, example=replace(kept.example, question="What is the code of the bold fox?"))
     readings = Readings({"before": [kept, fox], "after": [kept, fox]})
     assert len(readings.results) == 4

@@ -211,7 +211,7 @@ MANY = [f"{name}, {step}" for name in ("a policy of some length", "another one")
     "plot", ["accuracy_by_length", "capture_and_retention", "cost_by_length", "score_against_cost"]
 )
 @pytest.mark.parametrize("names", [MANY, [f"step {step}" for step in range(1, 37)]], ids=["long", "short"])
-def test_many_lines_have_a_legend_below_the_plot_which_keeps_its_size(results: pd.DataFrame, plot, names) -> None:
+def test_many_lines_have_a_legend_below_a_plot_of_full_size(results: pd.DataFrame, plot, names) -> None:
     one = results[(results["policy"] == "before") & (results["reader"] == "overwrite")]
     ax = getattr(plots, plot)(pd.concat([one.assign(policy=name) for name in names]))
     figure = ax.figure
@@ -228,7 +228,7 @@ def test_many_lines_have_a_legend_below_the_plot_which_keeps_its_size(results: p
 
 
 @pytest.mark.parametrize("plot", ["accuracy_by_length", "cost_by_length"])
-def test_readers_without_a_memory_are_visible_and_named_at_one_length(results: pd.DataFrame, plot) -> None:
+def test_readers_without_a_memory_are_seen_and_named(results: pd.DataFrame, plot) -> None:
     blind = results[(results["reader"] == "blind") & (results["chunks"] == 4)]
     rows = pd.concat([blind, blind.assign(policy="a second", reader="truncated")])
     ax = getattr(plots, plot)(rows)
