@@ -20,8 +20,10 @@ from experiments.studies.readers.table import (
     form_table,
     forms,
     score_table,
+    tables,
     task_table,
 )
+from memagent_lib.evaluation import gather_rows
 from memagent_lib.prompts import Template
 from memagent_lib.readers import GATE, READERS
 from memagent_lib.rl import Recipe, RunFolder, TrainingState, TrainingStatus
@@ -175,3 +177,7 @@ def test_a_plan_reads_test_documents_before_and_after_training(tmp_path):
     assert {argument for argument in before if argument.endswith("_4.parquet")} <= set(after)
     assert not any(argument.endswith("_64.parquet") for argument in before)
     assert before[before.index("--out") + 1] != after[after.index("--out") + 1]
+
+
+def test_the_readme_has_the_tables_of_the_saved_scores():
+    assert tables(gather_rows(HERE / "scores")) in (HERE / "README.md").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from experiments.studies.readers.study import SEEDS, TESTED, Step, form_of, missing, objectives, plan, steps
+from experiments.studies.readers.study import HERE, SEEDS, TESTED, Step, form_of, missing, objectives, plan, steps
 from experiments.studies.readers.table import form_table, forms, tables
 from memagent_lib.evaluation import gather_rows, read_results
 
@@ -57,7 +57,7 @@ def run(step: Step) -> None:
 
 
 def print_tables(folder: Path) -> None:
-    """Print the forms of the warm starts' replies, and the scores of the trained readers, as far as they exist."""
+    """Print the forms of the warm starts' replies, and the scores in ``folder``, or else the saved ones."""
     counts = {}
     for reader in objectives():
         readings = form_of(folder, reader) / "readings"
@@ -65,8 +65,8 @@ def print_tables(folder: Path) -> None:
             counts[reader] = forms(read_results(readings))
     if counts:
         print(f"\n{form_table(counts)}")
-    if (folder / "results").is_dir():
-        print(f"\n{tables(gather_rows(folder / 'results'))}")
+    results = folder / "results"
+    print(f"\n{tables(gather_rows(results if results.is_dir() else HERE / 'scores'))}")
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def tables(rows: pd.DataFrame) -> str:
     parts = {
         "Score in % (95 % interval), by length in chunks": score_table(rows),
         f"Difference to `{BASELINE}` on the same documents, in points (95 % interval)": difference_table(rows),
-        f"Score in % by task and length, in chunks up to {TASK_CHUNKS[-1]}": task_table(rows),
+        "Score in % by task and length in chunks": task_table(rows),
         f"Evidence and costs of a question at {COST_CHUNKS} chunks": cost_table(rows),
     }
     return "\n\n".join(f"**{title}**\n\n{made}" for title, made in parts.items())
