@@ -89,7 +89,7 @@ def accuracy_by_task(results: pd.DataFrame, axes: Sequence[Axes] | None = None) 
     if len(tasks) == 1:
         return accuracy_by_length(rows, None if axes is None else axes[0])
     if axes is None:
-        columns = min(MOST_COLUMNS, len(tasks))
+        columns = 2 if len(tasks) == 4 else min(MOST_COLUMNS, len(tasks))
         lines = -(-len(tasks) // columns)
         panels = new_axes(4.3 * columns, 3.3 * lines + 0.6, columns, lines)
         for ax in panels[len(tasks) :]:
