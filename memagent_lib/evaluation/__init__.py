@@ -31,6 +31,7 @@ from memagent_lib.evaluation.plan import EvaluationPlan, evaluate_plan, save_wro
 from memagent_lib.evaluation.result_code import code_of_replies, code_of_results
 from memagent_lib.evaluation.result_files import read_results, write_results
 from memagent_lib.evaluation.results import COLUMNS, Column, Result, to_frame, turns_to_frame
+from memagent_lib.evaluation.row_files import gather_rows, read_rows, save_rows
 from memagent_lib.evaluation.tables import (
     Rate,
     against,
@@ -39,7 +40,6 @@ from memagent_lib.evaluation.tables import (
     by_task,
     failure_reasons,
     fates_at_the_end,
-    gather_rows,
     judges,
     mean_columns,
     mixtures,
@@ -47,8 +47,6 @@ from memagent_lib.evaluation.tables import (
     overview,
     paired,
     paired_interval,
-    read_rows,
-    save_rows,
     summarise,
     table,
     wilson,

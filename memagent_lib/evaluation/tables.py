@@ -7,29 +7,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memagent_lib.errors import MissingFile
 from memagent_lib.evaluation.lines import (
     ALL_TASKS,
     BASELINES,
-    FINGERPRINTS,
     LINE,
-    in_order,
     in_several_files,
     keyed,
     lines_of,
     natural,
     question_columns,
     rows_of,
-    settings_columns,
-    sources,
     with_all_tasks,
 )
 from memagent_lib.evaluation.results import COLUMNS, Result
-from memagent_lib.paths import absolute, lock_beside, replacing
 from memagent_lib.scoring import judge_name
 
 if TYPE_CHECKING:
@@ -241,132 +234,6 @@ def _rate_cell(row: Mapping[str, Any]) -> str:
     if row["failed"]:
         cell += f", {row['failed']} failed"
     return cell
-
-
-_SAME_RESULT = ("reader", "score", "answer", "code", *FINGERPRINTS)
-"""The columns in which a row repeats an earlier one about the same question."""
-_VERDICTS = ("model_judge", "model_verdict")
-
-
-def save_rows(frame: pd.DataFrame, folder: str | Path, name: str) -> list[str]:
-    """Add result rows to ``NAME.parquet``, atomically, for :func:`gather_rows`; return notes on what they replace.
-
-    Rows already in the file stay, except those of the same reader, settings and data file, or of the same question
-    and rule. There is a note for each reader of which the file loses a score. Several processes may add to
-    one file at once.
-    """
-    import pandas as pd
-
-    path = absolute(folder) / f"{name}.parquet"
-    notes = []
-    with lock_beside(path):
-        if path.is_file():
-            before = pd.read_parquet(path)
-            again = _evaluated_again(before, frame)
-            notes = _replaced_notes(before[again], frame, path.name)
-            frame = pd.concat([before[~again], frame], ignore_index=True)
-        with replacing(path) as unfinished:
-            frame.to_parquet(unfinished, index=False)
-    return notes
-
-
-def _evaluated_again(before: pd.DataFrame, frame: pd.DataFrame) -> pd.Series:
-    """Return which rows of ``before`` the rows of ``frame`` replace instead of doubling them."""
-
-    again = before["reader"].map(lambda _: False)
-    # The same questions in another file, or made in memory, are known by themselves, unless another rule judges them.
-    repeated = _found_in(frame, before, [*question_columns(frame, before), "rule"])
-    known = settings_columns(before)
-    new_settings = settings_columns(frame)
-    names = [name for name in known if name in new_settings]
-    kinds = new_settings[names].assign(reader=frame["reader"], file=frame["file"]).drop_duplicates()
-    for new in kinds.to_dict("records"):
-        same = (before["file"] == new["file"]) | repeated
-        same &= before["reader"] == new["reader"]
-        for name in names:
-            # Rows that do not record a setting are from before it was recorded.
-            same &= (known[name] == new[name]) | known[name].isna()
-        again |= same
-    return again
-
-
-def _replaced_notes(replaced: pd.DataFrame, frame: pd.DataFrame, file_name: str) -> list[str]:
-    """Return a sentence per reader with ``replaced`` scores or verdicts that ``frame`` does not repeat exactly."""
-    notes = []
-    same = question_columns(frame, replaced)
-    verdicts = _verdicts_lost(replaced, frame, same)
-    scores = replaced["score"].notna() & ~_found_in(frame, replaced, [*same, *_SAME_RESULT])
-    for reader, rows in replaced[scores | verdicts].groupby("reader", sort=False):
-        unread = int((~_found_in(frame, rows, same)).sum())
-        files = list(rows["file"].unique())
-        of_files = files[0] if len(files) == 1 else f"{len(files)} data files"
-        note = f"{len(rows):,} earlier results of {reader} on {of_files} are replaced in {file_name}{sources(rows)}"
-        others = [words for name, words in FINGERPRINTS.items() if _others(rows, frame, name)]
-        note += f"; they were read with other {' and '.join(others)}" if others else ""
-        judged = rows[verdicts[rows.index]]
-        note += f"; with them {len(judged):,} verdicts of {judged['model_judge'].iloc[0]}" if len(judged) else ""
-        notes.append(note + (f"; {unread:,} of these questions were not read this time" if unread else ""))
-    return notes
-
-
-def _verdicts_lost(replaced: pd.DataFrame, frame: pd.DataFrame, same: Sequence[str]) -> pd.Series:
-    """Return which ``replaced`` rows have a model's verdict that ``frame`` does not repeat."""
-    if "model_judge" not in replaced:
-        return replaced["score"].map(lambda _: False)
-    judged = replaced["model_judge"].notna()
-    if "model_judge" not in frame:
-        return judged
-    return judged & ~_found_in(frame, replaced, [*same, *_VERDICTS])
-
-
-def _others(rows: pd.DataFrame, frame: pd.DataFrame, name: str) -> bool:
-    """Return whether a column has values in ``rows`` that it does not have in ``frame``."""
-    return name in rows and name in frame and bool(set(rows[name].dropna()) - set(frame[name].dropna()))
-
-
-def _found_in(frame: pd.DataFrame, rows: pd.DataFrame, names: Sequence[str]) -> pd.Series:
-    """Return which ``rows`` are also in ``frame``, by the columns of ``names`` that both have."""
-    import pandas as pd
-
-    same = [name for name in names if name in rows and name in frame]
-    known = set(frame[same].astype(str).itertuples(index=False, name=None))
-    found = [row in known for row in rows[same].astype(str).itertuples(index=False, name=None)]
-    return pd.Series(found, rows.index, dtype=bool)
-
-
-def gather_rows(folder: str | Path, first: Sequence[str] = ()) -> pd.DataFrame:
-    """Return all result rows in a folder and in the folders of a sweep's points below it, keyed by line.
-
-    Policies, variants or lines named in ``first`` come first; colours and rows follow this order. ``varied`` names what
-    differed between rows of one policy and reader (:func:`~memagent_lib.evaluation.lines.keyed`).
-    """
-    rows = read_rows(folder)
-    try:
-        return in_order(keyed(rows), first)
-    except ValueError as failure:
-        raise type(failure)(f"{absolute(folder)}: {failure}") from None
-
-
-def read_rows(folder: str | Path) -> pd.DataFrame:
-    """Return all result rows in a folder and in the folders of a sweep's points below it, as they were saved."""
-    import pandas as pd
-
-    folder = absolute(folder)
-    files = sorted([*folder.glob("*.parquet"), *folder.rglob("*=*/*.parquet")], key=lambda file: natural(str(file)))
-    if not files:
-        fix = "make some with: memagent evaluate DATA --out FOLDER, or with 03_evaluate"
-        raise MissingFile(f"no results in {folder}; {fix}")
-    frames = []
-    for file in files:
-        try:
-            frame = pd.read_parquet(file)
-        except ValueError as failure:  # pyarrow's
-            raise ValueError(f"{file} is damaged, or no parquet file ({failure}); move it out of {folder}") from None
-        if "policy" not in frame:
-            raise ValueError(f"{file} holds no results of an evaluation; move it out of {folder}")
-        point = "" if file.parent == folder else file.parent.name
-        frames.append(frame.assign(point=point))
-    return pd.concat(frames, ignore_index=True)
 
 
 def bad_memory_notes(results: pd.DataFrame) -> list[str]:
