@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,23 +24,34 @@ _one_line = threading.Lock()  # two lines in one terminal would overwrite each o
 class StatusLine:
     """The progress of some work. ``total`` is in units, or ``None`` if it is not known.
 
-    Units may be fractions, so that one long document is not "0 of 1" for an hour. A note is the newest detail, such as
-    the last line of a memory. Any thread may call :meth:`advance`.
+    Units may be fractions, so that one long document is not "0 of 1" for an hour. If units differ in size, ``parts``
+    has the number of units and the work of one by part, and the time left is that of the work. A note is the newest
+    detail, such as the last line of a memory. Any thread may call :meth:`advance`.
     """
 
-    def __init__(self, what: str, total: float | None = None, unit: str = "") -> None:
+    def __init__(
+        self,
+        what: str,
+        total: float | None = None,
+        unit: str = "",
+        parts: Mapping[Hashable, tuple[float, float]] | None = None,
+    ) -> None:
         self.what = what
         self.total = total
         self.unit = unit
         self.done = 0.0
         self.note = ""
+        self._work_of = {part: work for part, (_, work) in (parts or {}).items()}
+        self._work = sum(units * work for units, work in (parts or {}).values())
+        self._worked = 0.0
         self._began = time.monotonic()
         self._lock = threading.Lock()
 
-    def advance(self, units: float = 1.0, note: str = "") -> None:
-        """Count some more units as done. An empty ``note`` leaves the previous note."""
+    def advance(self, units: float = 1.0, note: str = "", part: Hashable = None) -> None:
+        """Count some more units of a ``part`` as done. An empty ``note`` leaves the previous note."""
         with self._lock:
             self.done += units
+            self._worked += units * self._work_of.get(part, 0.0)
             self.note = note or self.note
 
     def line(self, seconds: float | None = None) -> str:
@@ -51,8 +62,9 @@ class StatusLine:
         if seconds is None:
             seconds = self._seconds()
         parts = [self._done()]
-        if self.total and 0 < self.done < self.total:
-            parts.append(f"{clock(seconds / self.done * (self.total - self.done))} left")
+        done, total = (self._worked, self._work) if self._work else (self.done, self.total or 0.0)
+        if 0 < done < total:
+            parts.append(f"{clock(seconds / done * (total - done))} left")
         parts.append(f"{clock(seconds)} so far")
         note = " ".join(self.note.split())
         if len(note) > _WIDEST_NOTE:
@@ -78,14 +90,20 @@ class StatusLine:
 
 
 @contextmanager
-def status_line(what: str, total: float | None = None, unit: str = "", wanted: bool = True) -> Iterator[StatusLine]:
+def status_line(
+    what: str,
+    total: float | None = None,
+    unit: str = "",
+    wanted: bool = True,
+    parts: Mapping[Hashable, tuple[float, float]] | None = None,
+) -> Iterator[StatusLine]:
     """Display the block's progress as :meth:`StatusLine.line`, unless it ends before :data:`PATIENCE_S`.
 
     In a log, the first line appears after :data:`LOG_EVERY_S`. Nothing is displayed under papermill, inside another
     such block, or if not ``wanted``. Without a unit, the line says what the block waits for: ``loading trained with
     vllm, 0:05 so far``.
     """
-    measured = StatusLine(what, total, unit)
+    measured = StatusLine(what, total, unit, parts)
     display = _display() if wanted else None
     if display is None or not _one_line.acquire(blocking=False):
         yield measured

@@ -39,6 +39,16 @@ def test_the_last_line_has_what_was_done_and_how_long() -> None:
     assert StatusLine("loading trained with vllm").last_line(5) == "loading trained with vllm, took 0:05"
 
 
+def test_the_time_left_is_that_of_the_work_if_units_differ() -> None:
+    reading = StatusLine("reading", 12, "documents", {"long": (2, 100.0), "short": (10, 1.0)})
+    reading.advance(1, part="long")
+    assert reading.line(100) == "reading: 1 of 12 documents, 1:50 left, 1:40 so far"
+    reading.advance(1, part="long")
+    assert reading.line(200) == "reading: 2 of 12 documents, 0:10 left, 3:20 so far"
+    reading.advance(10, part="short")
+    assert reading.line(210) == "reading: 12 of 12 documents, 3:30 so far"
+
+
 def test_work_within_the_patience_displays_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with status_line("reading", 1, "documents") as reading:
         reading.advance()

@@ -28,6 +28,7 @@ from memagent_lib.data.splits import make_splits, split_file
 from memagent_lib.data.storage import (
     copy_without,
     count,
+    document_bytes,
     is_as_saved,
     load,
     require_parquet,
@@ -73,6 +74,7 @@ __all__ = [
     "count",
     "data_files",
     "data_hash",
+    "document_bytes",
     "end_of_chunks",
     "fill_chunks",
     "free_positions",

@@ -139,6 +139,16 @@ def count(path: str | Path) -> int:
     return pq.read_metadata(_checked(path)).num_rows
 
 
+def document_bytes(path: str | Path) -> int:
+    """Return the bytes of a parquet file's documents before compression, each text once, from its metadata alone."""
+    import pyarrow.parquet as pq
+
+    metadata = pq.read_metadata(_checked(path))
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+    return sum(column.total_uncompressed_size for column in columns if column.path_in_schema == "document")
+
+
 _WRITER: dict[str, Any] = {
     "compression": "zstd",
     "compression_level": 1,

@@ -66,7 +66,7 @@ async def aevaluate(
             group = await room.fetch(waiting)
             if group is None:
                 return
-            share = _Share(group, bar)
+            share = _Share(agent, group, bar)
             if shared_reading:
                 of_group = await _shared_results(agent, group.examples, shared_reading, journal, share.turn, slots)
             else:
@@ -161,8 +161,8 @@ def evaluate(
     Finished turns and results are saved in the folder under a key of everything that a reply depends on:
     :attr:`Agent.identity`, the reading code, the question and the document. If weights, wording, budgets or code
     change, a new file is started. Failed examples are read again, and all scores are computed again by the current
-    judges. ``progress`` is whether to display a progress bar, or a :class:`StatusLine` to advance, or a function to
-    call with each result.
+    judges. ``progress`` is whether to display a progress bar, or a :class:`StatusLine` to advance, whose parts may be
+    pairs of reader and data file, or a function to call with each result.
 
     With ``shared_reading``, neighbouring examples of one document share a reading: the document is read once with this
     text in place of the question (:data:`~memagent_lib.readers.SHARED_QUESTION`), then every question is answered from
@@ -209,9 +209,11 @@ def opened(agent: Agent, folder: str | Path, shared_reading: str = "") -> Iterat
 class _Share:
     """Counts the examples of a document as done turn by turn, because a long document takes hours."""
 
-    def __init__(self, group: _Group, bar: StatusLine | None) -> None:
-        self._characters = max(1, len(group.examples[0].document))
+    def __init__(self, agent: Agent, group: _Group, bar: StatusLine | None) -> None:
+        first = group.examples[0]
+        self._characters = max(1, len(first.document))
         self._examples = len(group.examples)
+        self._part = (agent.reader.name, first.metadata.get("file"))
         self._bar = bar
         self._counted = 0.0
 
@@ -226,7 +228,7 @@ class _Share:
     def _count(self, share: float) -> None:
         self._counted += share
         if self._bar:
-            self._bar.advance(share * self._examples)
+            self._bar.advance(share * self._examples, part=self._part)
 
 
 async def _result(agent: Agent, example: Example, journal: Journal | None, on_turn: Callable[[Turn], None]) -> Result:

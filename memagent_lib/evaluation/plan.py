@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memagent_lib.agent import Agent
-from memagent_lib.data import Example, count, save, split_file, stream
+from memagent_lib.data import Example, count, document_bytes, save, split_file, stream
 from memagent_lib.errors import MissingFile
 from memagent_lib.evaluation.evaluator import evaluate, usable_shared_reading
 from memagent_lib.evaluation.results import Result, reading_key
@@ -115,7 +115,6 @@ class EvaluationPlan:
         The many turns of a long document come one after the other, and short documents fill the engine's batch
         meanwhile. In the opposite order, the engine would end with a few long documents and an almost empty batch.
         """
-        # By size on disk, because the documents themselves are not loaded yet.
         longest_first = sorted(self.each(), key=lambda each: _bytes_each(each[0]), reverse=True)
         names = _names(self.files)
         for file, n in longest_first:
@@ -157,8 +156,8 @@ def _names(files: Sequence[str | Path]) -> dict[str | Path, str]:
 
 
 def _bytes_each(file: str | Path) -> float:
-    """Return the bytes on disk per example, an estimate of how long its documents are."""
-    return absolute(file).stat().st_size / count(file)
+    """Return the bytes of text per example, an estimate of how long a file's documents are without loading them."""
+    return document_bytes(file) / count(file)
 
 
 def evaluate_plan(
@@ -170,7 +169,11 @@ def evaluate_plan(
         # All before the first reading: a baseline may read for hours before the first reader with a memory.
         usable_shared_reading(each, plan.shared_reading)
     results: list[Result] = []
-    with status_line("reading", plan.total * len(plan.readers), "documents") as bar:
+    # A reader without a memory has one turn whatever the document's length.
+    sizes = {str(file): (n or count(file), _bytes_each(file)) for file, n in plan.each()}
+    names = [each.reader.name for each in agents if each.reader.has_memory]
+    parts = {(name, file): size for name in names for file, size in sizes.items()}
+    with status_line("reading", plan.total * len(plan.readers), "documents", parts=parts) as bar:
         for each in agents:
             bar.what = f"reading with {each.reader.name}"
             results += evaluate(each, plan.examples(), concurrency, folder, bar, plan.total, plan.shared_reading)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from memagent_lib.evaluation import (
     EvaluationPlan,
     aevaluate,
     evaluate,
+    evaluate_plan,
     evaluator,
     read_results,
     summarise,
@@ -235,6 +237,33 @@ def test_the_longest_documents_are_read_first(tokenizer, tmp_path):
         save(make("needle", 3, 5, tokenizer, chunks=chunks, chunk_tokens=64), files[-1])
     read = EvaluationPlan(files, n=(3, 1, 2)).examples()
     assert [example.metadata["chunks"] for example in read] == [8, 4, 4, 2, 2, 2]
+
+
+def test_the_time_left_counts_the_text_of_readers_with_a_memory(needle_encoder, tokenizer, tmp_path, monkeypatch):
+    """Counted in documents, the short ones and the baseline would be planned with the seconds of a long one."""
+    lines = []
+
+    @contextmanager
+    def recorded(*words, parts):
+        lines.append(StatusLine(*words, parts=parts))
+        yield lines[-1]
+
+    monkeypatch.setattr("memagent_lib.evaluation.plan.status_line", recorded)
+    files = [tmp_path / f"{chunks}.parquet" for chunks in (4, 64)]
+    for file, chunks in zip(files, (4, 64), strict=True):
+        save(make("needle", 3, 5, tokenizer, chunks=chunks, chunk_tokens=64), file)
+    shown = []
+
+    def reply(text):
+        shown.append(lines[0].line(float(len(shown))))  # each turn takes a second
+        return _careful(text)
+
+    plan = EvaluationPlan(files, readers=["overwrite", "blind"])
+    evaluate_plan(Agent(needle_encoder, Scripted(reply)), plan, concurrency=1)
+    turns = sum("overwrite" in line for line in shown)
+    after_one = [" 1 of 12 documents, " in line for line in shown].index(True)
+    left = int(re.search(r", 0:(\d+) left", shown[after_one])[1])
+    assert left == pytest.approx(turns - after_one, rel=0.25)
 
 
 def test_lengths_and_numbers_that_do_not_match_are_both_named(tmp_path, kept) -> None:
