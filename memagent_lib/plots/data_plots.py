@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from memagent_lib.plots.figure_style import (
     COLOURS,
     GREY,
+    all_shortened,
     axes_or_new,
     finish,
     new_axes,
     percent_axis,
     short_count,
-    shortened,
 )
 from memagent_lib.plots.line_names import LONGEST_LABEL, put_legend
 
@@ -57,9 +57,8 @@ def document_lengths(examples: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: short_count(x)))
     ax.xaxis.set_minor_formatter(NullFormatter())
     counts = examples.groupby("file", sort=False).size()
-    ax.set_yticks(
-        range(len(counts)), [f"{shortened(name, LONGEST_LABEL)}  n = {count:,}" for name, count in counts.items()]
-    )
+    names = all_shortened(list(counts.index), LONGEST_LABEL)
+    ax.set_yticks(range(len(counts)), [f"{name}  n = {count:,}" for name, count in zip(names, counts, strict=True)])
     return finish(ax, "How long are the documents?", "a dot per document")
 
 
@@ -96,8 +95,8 @@ def _cumulative(rows: pd.DataFrame, ax: Axes | None, title: str, label: str) -> 
     look = {"linewidth": 1.6, "legend": False}
     sns.ecdfplot(rows, x="depth", hue="line", hue_order=lines, palette=colours, ax=ax, **look)
     if len(lines) > 1:
-        named = zip(lines, colours, strict=True)
-        handles = [Line2D([], [], color=colour, label=shortened(name, LONGEST_LABEL)) for name, colour in named]
+        named = zip(all_shortened(lines, LONGEST_LABEL), colours, strict=True)
+        handles = [Line2D([], [], color=colour, label=name) for name, colour in named]
         put_legend(ax, handles, "upper left")  # above the diagonal
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=label, ylabel="share up to there")
     percent_axis(ax.xaxis)

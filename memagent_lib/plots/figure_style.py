@@ -149,6 +149,15 @@ def shortened(text: str, most: int = LONGEST_NAME) -> str:
     return f"{line[: most - half - 1].rstrip()}…{line[-half:].lstrip()}"
 
 
+def all_shortened(texts: Sequence[str], most: int = LONGEST_NAME) -> list[str]:
+    """Return each text :func:`shortened`, but whole if another of the texts would look the same."""
+    short = [shortened(text, most) for text in texts]
+    return [
+        " ".join(text.split()) if short.count(name) > texts.count(text) else name
+        for text, name in zip(texts, short, strict=True)
+    ]
+
+
 def without_data(ax: Axes, title: str, reason: str) -> Axes:
     """Write why nothing is drawn, in place of empty axes."""
     ax.set_axis_off()

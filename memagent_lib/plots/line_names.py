@@ -12,8 +12,8 @@ from memagent_lib.plots.figure_style import (
     BASELINE_WORDS,
     INK,
     THIN_LINE,
+    all_shortened,
     other_seeds,
-    shortened,
     thin_look,
     verbatim,
 )
@@ -141,8 +141,9 @@ def _write_names(legend: Legend) -> None:
     """Shorten a legend's names, and reduce its markers to one size."""
     from matplotlib.lines import Line2D
 
-    for text in legend.get_texts():
-        text.set_text(shortened(text.get_text()))
+    texts = legend.get_texts()
+    for text, name in zip(texts, all_shortened([text.get_text() for text in texts]), strict=True):
+        text.set_text(name)
     for line in legend.findobj(Line2D):
         line.set_markersize(min(line.get_markersize(), 8))
     verbatim(legend)

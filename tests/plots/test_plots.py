@@ -17,7 +17,7 @@ from memagent_lib.data import make
 from memagent_lib.data.overview import data_files
 from memagent_lib.data.storage import save
 from memagent_lib.evaluation import against, paired, paired_interval, wilson
-from memagent_lib.plots.figure_style import GREY, INK, new_axes, short_count, shortened
+from memagent_lib.plots.figure_style import GREY, INK, all_shortened, new_axes, short_count, shortened
 from memagent_lib.plots.line_names import LineEnd, label_ends
 
 matplotlib.use("agg")
@@ -473,6 +473,15 @@ def test_a_shortened_name_keeps_both_ends() -> None:
     assert shortened("a name\nof two lines") == "a name of two lines"
     assert shortened("Qwen2.5-7B-Instruct by reinforcement, step 100, gated", 24) == "Qwen2.5-7B-…p 100, gated"
     assert {len(shortened("x" * 50, most)) for most in (9, 10)} == {9, 10}
+
+
+def test_names_that_would_look_alike_are_not_shortened() -> None:
+    one, two, other = (
+        "documents of 16 chunks, seed 1",
+        "documents of 64 chunks, seed 1",
+        "documents of 4 questions, again",
+    )
+    assert all_shortened([one, two, one, other], 20) == [one, two, one, "documents…ons, again"]
 
 
 def test_plots_of_several_panels_draw_into_the_axes_they_get(results: pd.DataFrame, tokenizer, tmp_path) -> None:
