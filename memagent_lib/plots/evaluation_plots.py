@@ -113,7 +113,8 @@ def _accuracy_lines(
     rows: pd.DataFrame, ax: Axes, owners: Mapping[str, str], colours: Mapping[str, str]
 ) -> tuple[list[LineEnd], str]:
     """Draw the lines of keyed rows; return the ends of those with a memory, and the caption."""
-    table = summarise(rows, by=("line", *LINE, "chunks"))
+    drawn = _with_a_length(rows)
+    table = summarise(drawn, by=("line", *LINE, "chunks"))
     others = other_seeds(colours)
     order = {owner: at for at, owner in enumerate(colours)}
     lines = sorted(table.groupby("line", sort=False), key=lambda line: order[owners[line[0]]])
@@ -132,10 +133,19 @@ def _accuracy_lines(
         elif owners[name] not in others:
             ax.vlines(x, line["low"], line["high"], color=colour, alpha=0.35, linewidth=1.2)
     share_axis(ax, "accuracy")
-    length_axis(ax, table["chunks"], tokens_of_a_chunk(rows))
+    length_axis(ax, rows["chunks"], tokens_of_a_chunk(rows))
     if table["chunks"].nunique() == 1:
         ax.margins(x=0.8)
     return ends, f"{sample_sizes('per point', table['scored'])}, 95 % Wilson intervals"
+
+
+def _with_a_length(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that can be drawn by length; the axis says how many others there are.
+
+    Documents of other projects have no length in chunks. If no row has one, all rows are drawn at one length.
+    """
+    known = rows["chunks"].notna()
+    return rows[known] if known.any() else rows.assign(chunks=1.0)
 
 
 def _side_by_side(x: pd.Series, lengths: pd.Series, number: int, count: int) -> pd.Series:
@@ -169,6 +179,8 @@ def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes
     rows = keyed(results).dropna(subset=["capture"])
     if rows.empty:
         return without_data(ax, _EVIDENCE, "no reading with a memory is of a document that records its evidence")
+    lengths = rows["chunks"]
+    rows = _with_a_length(rows)
     colours = colours_of(rows["line"])
     ends: dict[str, LineEnd] = {}
     counts: list[int] = []
@@ -186,7 +198,7 @@ def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes
             if rates:
                 ends[line] = LineEnd(chunks.iloc[-1], values[-1], line, colours[line])
     share_axis(ax, "share of the evidence")
-    length_axis(ax, rows["chunks"], tokens_of_a_chunk(rows))
+    length_axis(ax, lengths, tokens_of_a_chunk(rows))
     if rows["chunks"].nunique() == 1:
         ax.margins(x=0.8)
     legend = [
@@ -303,6 +315,8 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
         return without_data(ax, _COST, _ALL_FAILED)
     ax.set_yscale("log")  # with a logarithmic length, a linear cost is a straight line
     logarithmic(ax.yaxis)
+    lengths = rows["chunks"]
+    rows = _with_a_length(rows)
     rows = rows.assign(cost=rows["prompt_tokens"] + rows["reply_tokens"])
     owners = owners_of(rows)
     colours = colours_of(owners.values())
@@ -326,7 +340,7 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     if linear is not None:
         ax.plot(linear.index[[0, -1]], linear.iloc[[0, -1]], ":", color=GREY, linewidth=1.2, zorder=1)
     ax.set_ylabel("tokens per document")
-    length_axis(ax, rows["chunks"], tokens_of_a_chunk(rows))
+    length_axis(ax, lengths, tokens_of_a_chunk(rows))
     if rows["chunks"].nunique() == 1:
         ax.margins(x=0.8)
     label_ends(ax, ends, style_handles(rows["reader"]), colours)

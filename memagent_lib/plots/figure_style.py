@@ -330,10 +330,19 @@ def count_axis(ax: Axes, label: str) -> None:
 
 
 def length_axis(ax: Axes, chunks: pd.Series, chunk_tokens: int | None) -> None:
-    """Label document lengths in chunks, and also in tokens if a chunk's size is known."""
+    """Label document lengths in chunks, and also in tokens if a chunk's size is known.
+
+    Unknown lengths are counted below them.
+    """
     from matplotlib.ticker import FixedLocator, NullLocator
 
     lengths = sorted(chunks.dropna().unique())
+    if not lengths:
+        ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_locator(NullLocator())
+        ax.xaxis.set_minor_locator(NullLocator())
+        ax.set_xlabel("documents of no set length")
+        return
     ticks: list[float] = []
     for length in lengths:
         # Labels of lengths closer than a tenth of the axis would overlap; the first of them stays.
@@ -343,7 +352,9 @@ def length_axis(ax: Axes, chunks: pd.Series, chunk_tokens: int | None) -> None:
     ax.xaxis.set_major_locator(FixedLocator(ticks))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xticklabels([length_label(length, chunk_tokens) for length in ticks])
-    ax.set_xlabel(length_axis_label(chunk_tokens))
+    unknown = int(chunks.isna().sum())
+    left_out = f"\n{unknown:,} readings of no set length are left out" if unknown else ""
+    ax.set_xlabel(length_axis_label(chunk_tokens) + left_out)
 
 
 def length_label(chunks: float, chunk_tokens: int | None) -> str:

@@ -185,6 +185,21 @@ def test_a_figure_without_data_says_why_instead_of_empty_axes(results: pd.DataFr
         assert ax.get_title(loc="left").strip() and not ax.lines
 
 
+@pytest.mark.parametrize("plot", ["accuracy_by_length", "capture_and_retention", "cost_by_length"])
+def test_documents_of_no_set_length_are_drawn_or_counted(results: pd.DataFrame, plot) -> None:
+    """Sets of other projects have no length in chunks."""
+    ax = getattr(plots, plot)(results.assign(chunks=np.nan))
+    ax.figure.canvas.draw()
+    assert ax.get_xlabel() == "documents of no set length" and not ax.get_xticklabels()
+    markers = [line for line in ax.lines if line.get_marker() not in ("None", "")]
+    drawn = [xy for line in markers for xy in line.get_xydata()]
+    assert len(drawn) >= 2 and np.isfinite(drawn).all()
+    mixed = results.assign(chunks=results["chunks"].where(results["chunks"] != 64))
+    others = mixed[mixed["chunks"].isna() & ((mixed["reader"] == "overwrite") | (plot != "capture_and_retention"))]
+    label = getattr(plots, plot)(mixed).get_xlabel()
+    assert label.endswith(f"\n{len(others)} readings of no set length are left out")
+
+
 def test_labels_of_lines_that_end_together_do_not_overlap() -> None:
     (ax,) = new_axes(5, 4)
     ax.set(xlim=(0, 1), ylim=(0, 1))
