@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from memagent_lib.panel.progress import recorded_config
 from memagent_lib.paths import absolute, display, input_path
 from memagent_lib.processes import Terminated, terminable
 from memagent_lib.rl import Recipe, RunFolder, TrainingRun, TrainingState, TrainingStatus, launch, resolved
-from memagent_lib.tracking import Experiment
+from memagent_lib.tracking import Experiment, TrackingError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -157,13 +157,17 @@ def log_training(experiment: Experiment, run_id: str, training: TrainingRun, fig
 
     If a notebook joined an existing training, ``run_id`` is the notebook's own MLflow run. That run gets the figure,
     the table and the metrics too, and the training's id as a tag. Nothing is logged if the training is still starting
-    and has no MLflow run yet.
+    and has no MLflow run yet, and nothing to a training's run that was deleted or is in another store.
     """
     own = training.status().mlflow_run
     if not own:
         return
     curves = curve(training)
-    for run in map(experiment.join, dict.fromkeys((own, run_id or own))):
+    runs = [experiment.join(run_id)] if run_id else []
+    if run_id != own:
+        with suppress(TrackingError):
+            runs.append(experiment.join(own))
+    for run in runs:
         run.figure(figure, "reward.png")
         run.table(curves, "curve.parquet")
     if run_id and run_id != own:

@@ -160,7 +160,7 @@ def _tables(experiment: Experiment, run_ids: Iterable[str], name: str) -> Iterat
 
     for run_id in run_ids:
         with tempfile.TemporaryDirectory() as copied, suppress(TrackingError):
-            yield pd.read_parquet(experiment.join(run_id).fetch(name, copied))
+            yield pd.read_parquet(experiment.join(run_id, deleted=True).fetch(name, copied))
 
 
 def _sweep_of(folder: Path) -> dict[str, Any]:
@@ -277,7 +277,7 @@ def _literal(text: str) -> Any:
 
 
 def _parent_run(experiment: Experiment, spec: SweepSpec) -> Run:
-    """Return the sweep's own run: that of an earlier call if there was one, so that all children have one parent."""
+    """Return the sweep's own run: that of an earlier call, so that all children have one parent, or else a new one."""
     try:
         run = experiment.join(_read(spec.path / SWEEP_FILE)["run_id"])
     except (KeyError, TrackingError):

@@ -247,7 +247,7 @@ def load_readings(
         selected = selected[selected["chunks"] == chunks]
     readings: dict[str, list[Result]] = {variant: [] for variant in rows["variant"].unique()}
     for run_id, of_run in selected.groupby("run_id", sort=False):
-        for variant, found in by_variant(load_results(experiment.join(run_id)), of_run).items():
+        for variant, found in by_variant(load_results(experiment.join(run_id, deleted=True)), of_run).items():
             readings[variant] += found
     for variant, found in readings.items():
         if (reader or chunks) and not found:

@@ -113,14 +113,20 @@ class Experiment:
         run.text(json.dumps(environment(), indent=1), "environment.json")
         return run
 
-    def join(self, run_id: str) -> Run:
-        """Return a run that was started before. Raises :class:`TrackingError` if the store has no run ``run_id``."""
+    def join(self, run_id: str, *, deleted: bool = False) -> Run:
+        """Return a run that was started before.
+
+        Raises :class:`TrackingError` if the store has no run ``run_id``, or if it was deleted, so that nothing can be
+        logged to it. With ``deleted``, such a run is returned too: its artifacts can still be read.
+        """
         from mlflow.exceptions import MlflowException
 
         try:
-            with_retries(self.client.get_run, run_id)
+            found = with_retries(self.client.get_run, run_id)
         except MlflowException as failure:
             raise TrackingError(f"no run {run_id!r} in {self.uri}; `load_runs` lists its runs") from failure
+        if found.info.lifecycle_stage != "active" and not deleted:
+            raise TrackingError(f"the run {run_id!r} in {self.uri} was deleted; restore it in MLflow or name another")
         return Run(self, run_id)
 
     @contextmanager

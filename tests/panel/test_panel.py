@@ -300,6 +300,19 @@ def test_curves_go_to_the_trainings_and_the_notebooks_run(running: RunFolder, tm
         assert list(rows.query("metric == 'critic/score/mean'")["value"]) == [0.25, 0.5, 0.75]
 
 
+@pytest.mark.parametrize("store", ["store", "elsewhere"])
+def test_curves_are_logged_if_the_trainings_run_is_gone(running: RunFolder, tmp_path: Path, store: str) -> None:
+    own = Experiment.open(tmp_path / store).start("training")
+    own.experiment.client.delete_run(own.id)
+    running.write_status(replace(running.status(), mlflow_run=own.id))
+    experiment = Experiment.open(tmp_path / "store")
+    point = experiment.start("point")
+    training = attach(running.path)
+    log_training(experiment, point.id, training, plots.reward_curve(curve(training)).figure)
+    rows = pd.read_parquet(point.fetch("curve.parquet", tmp_path))
+    assert list(rows.query("metric == 'critic/score/mean'")["value"]) == [0.25, 0.5, 0.75]
+
+
 def test_before_the_first_step_the_curve_is_empty(tmp_path: Path) -> None:
     started = RunFolder(tmp_path)
     started.write_status(TrainingStatus(state=TrainingState.STARTING, steps=10))

@@ -130,6 +130,20 @@ def test_a_training_logs_to_the_run_it_names_with_its_curve(
     assert curves == [[[1, 0.25]], [[1, 0.25], [2, 0.5]]]
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_a_training_without_its_deleted_run_gets_a_new_one(supervisor: Supervisor, named: bool) -> None:
+    ledger = Experiment.open(supervisor.config.tracking.uri)
+    if named:
+        tracking = replace(supervisor.config.tracking, run_id=ledger.start("point").id)
+        supervisor.config = replace(supervisor.config, tracking=tracking)
+    first = ledger_entry(supervisor.config, supervisor.folder)
+    pass_on(supervisor, first, 1)
+    ledger.client.delete_run(first.id)
+    second = ledger_entry(supervisor.config, supervisor.folder)
+    assert load_curve(second, ["critic/score/mean"])["value"].tolist() == [0.25]
+    assert ledger_entry(supervisor.config, supervisor.folder) == second
+
+
 def test_a_store_that_is_away_gets_the_metrics_later(supervisor: Supervisor, capfd) -> None:
     entry = ledger_entry(supervisor.config, supervisor.folder)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

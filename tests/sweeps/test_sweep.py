@@ -169,6 +169,20 @@ def test_only_code_that_changes_results_changes_a_sweeps_keys(
     assert (plan(sweep)[0][0].key != before) is repeats
 
 
+def test_a_sweep_goes_on_when_its_run_was_deleted(notebook, spec, workspace: Path) -> None:
+    log = "import pandas as pd\nfrom memagent_lib.tracking import Experiment\n"
+    log += "Experiment.open(tracking).join(run_id).table(pd.DataFrame({'x': [x]}), 'results.parquet')"
+    book = notebook(APPEND, log)
+    first = run_sweep(spec(SweepStage(name="grid", notebook=book, grid={"x": [1]})))
+    experiment = Experiment.open(workspace)
+    for run_id in (first.run_id, first.frame["run_id"].iloc[0]):
+        experiment.client.delete_run(run_id)
+    second = run_sweep(spec(SweepStage(name="grid", notebook=book, grid={"x": [1, 2]})))
+    assert second.ok and second.run_id != first.run_id
+    assert lines(workspace) == ["1", "2"]
+    assert gather_sweep(workspace / "s")["x"].tolist() == [1, 2], "the finished point's rows are still there"
+
+
 def test_a_failed_point_stops_no_other_and_retry_runs_it_again(notebook, spec, workspace: Path) -> None:
     fails = "import pathlib\nassert x != 2 or pathlib.Path(folder, 'mended').exists(), f'x is {x}'"
     later = SweepStage(name="later", notebook=notebook(APPEND, name="later"), parameters={"name": "later"})

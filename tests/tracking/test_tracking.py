@@ -205,6 +205,16 @@ def test_a_run_that_does_not_exist_is_a_clear_error(workspace: Path) -> None:
         Experiment.open(workspace).join("abc")
 
 
+def test_a_deleted_run_is_read_but_not_logged_to(workspace: Path, kept) -> None:
+    experiment = Experiment.open(workspace)
+    run = experiment.start("one")
+    rows = log_results(run, [kept], policy="p")
+    experiment.client.delete_run(run.id)
+    with pytest.raises(TrackingError, match=f"the run '{run.id}' in sqlite.* was deleted; restore it in MLflow"):
+        experiment.join(run.id)
+    assert load_readings(experiment, rows)["p"][0].example == kept.example
+
+
 def test_a_reader_of_no_run_is_an_error_with_those_there_are(workspace: Path, kept) -> None:
     run = Experiment.open(workspace).start("one")
     rows = log_results(run, [kept], policy="p")

@@ -29,7 +29,7 @@ from memagent_lib.rl.run.ray_cluster import cluster_environment
 from memagent_lib.rl.run.stacks import log_stacks
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus, load_rollouts
 from memagent_lib.rl.verl.verl_settings import environment
-from memagent_lib.tracking import KIND_TAG, Experiment, Run, RunStatus, log_readings
+from memagent_lib.tracking import KIND_TAG, Experiment, Run, RunStatus, TrackingError, log_readings
 
 POLL_S = 0.25
 STOP_GRACE_S = 60.0
@@ -47,7 +47,8 @@ MLFLOW_END = {
 def ledger_entry(config: Recipe, folder: RunFolder) -> Run:
     """Return the MLflow run of this training: that of the previous attempt, else the one in the recipe, else a new one.
 
-    If training has already made some steps, an MLflow run that joins only now gets their metrics too.
+    In a later attempt, an MLflow run that was deleted or is in another store does not count. If training has already
+    made some steps, an MLflow run that joins only now gets their metrics too.
     """
     ledger = Experiment.open(config.tracking.uri, config.tracking.experiment)
     note = folder.path / "mlflow_run.txt"
@@ -55,7 +56,9 @@ def ledger_entry(config: Recipe, folder: RunFolder) -> Run:
     previous = ""
     if note.is_file():
         previous = note.read_text(encoding="utf-8").strip()
-    if previous and requested in ("", previous):
+    if previous and not _can_log(ledger, requested):
+        requested = ""
+    if requested in ("", previous) and _can_log(ledger, previous):
         entry = ledger.join(previous)
         entry.resume()
         return entry
@@ -77,6 +80,14 @@ def ledger_entry(config: Recipe, folder: RunFolder) -> Run:
     for model in filter(None, (config.model.path, config.model.average_with)):
         entry.uses(model)
     return entry
+
+
+def _can_log(ledger: Experiment, run_id: str) -> bool:
+    """Return whether an MLflow run is named, is in this store, and was not deleted."""
+    try:
+        return bool(run_id and ledger.join(run_id))
+    except TrackingError:
+        return False
 
 
 def close_entry(entry: Run, state: TrainingState, tags: dict[str, str]) -> None:
