@@ -17,7 +17,7 @@ from memagent_lib.models import find_model
 from memagent_lib.panel.progress import recorded_config
 from memagent_lib.paths import absolute, display, input_path
 from memagent_lib.processes import Terminated, terminable
-from memagent_lib.rl import Recipe, RunFolder, TrainingRun, TrainingState, TrainingStatus, launch, resolved
+from memagent_lib.rl import Recipe, RunError, RunFolder, TrainingRun, TrainingState, TrainingStatus, launch, resolved
 from memagent_lib.tracking import Experiment, TrackingError
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
     """Start a run in ``folder``; if there is one, attach to it if it is active or finished, else resume it.
 
     A run that a person has stopped stays stopped: this prints how to resume it, and returns it. A run in the folder
-    must have this configuration, except for its tracking store; otherwise the launcher raises an error. With
+    must have this configuration, except for its tracking store; otherwise the launcher raises an error. Raises
+    :class:`RunError` if the run's training files or first weights are not those that are there now. With
     ``stop_at_exit`` the run is stopped when this process ends, wherever it is interrupted.
     """
     files = RunFolder(absolute(folder))
@@ -70,6 +71,12 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
         state = last.state
     if state.over and state is not TrainingState.FINISHED:
         return launch(config, files.path, resume=True, stop_at_exit=stop_at_exit)
+    changed = files.changed_inputs()
+    if changed:
+        raise RunError(
+            f"the run in {files.path} is {state}, and {'; '.join(changed)}; to train with what is there now, choose "
+            "another folder or delete this one"
+        )
     if stop_at_exit:
         run.stop_at_exit()
     return run

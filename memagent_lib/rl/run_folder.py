@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from memagent_lib.data import data_hash
 from memagent_lib.errors import MissingFile
 from memagent_lib.evaluation import Result, read_results
 from memagent_lib.journal import append_record
@@ -121,13 +122,27 @@ class RunFolder:
     def write_recipe(self, recipe: Recipe, device: str, trained: Recipe | None = None) -> None:
         """Write the requested recipe, and ``trained``, the same recipe with the paths of copied data."""
         record = {"config": recipe.to_tables(), "device": device, "weights": model_hash(recipe.model.path)}
+        inputs = filter(None, (*recipe.data.files, recipe.model.average_with))
+        record["inputs"] = {path: _content_hash(path) for path in inputs if Path(path).exists()}
         if trained:
             record["trained"] = trained.to_tables()
         write_atomically(self.config, json.dumps(record, indent=2))
 
-    def weights(self) -> str:
-        """Return the hash of the weights that the run was started with; empty if an older version started the run."""
-        return json.loads(self.config.read_text(encoding="utf-8")).get("weights", "")
+    def changed_inputs(self) -> list[str]:
+        """Return a sentence for each training file and model whose content is not what the run was started with.
+
+        Inputs that are gone are not compared, nor are those that an older version did not record.
+        """
+        record = json.loads(self.config.read_text(encoding="utf-8"))
+        inputs = record.get("inputs", {})
+        changed = [path for path, before in inputs.items() if Path(path).exists() and _content_hash(path) != before]
+        sentences = [f"{path} is not what it was when the run was started" for path in changed]
+        model = record["config"]["model"]["path"]
+        before = record.get("weights", "")
+        # The hash of a hub name, or of a folder that is gone, is the name itself.
+        if before and model_hash(model) not in (before, model):
+            sentences.append(f"the weights in {model} are not those that the run was started with")
+        return sentences
 
     def recipe(self) -> tuple[Recipe, str]:
         """Return the recipe that the run trains with, and its device."""
@@ -274,6 +289,10 @@ class RunFolder:
         for file in self.traces.glob("step_*.jsonl"):
             if int(file.stem.rpartition("_")[2]) > step:
                 file.unlink()
+
+
+def _content_hash(path: str) -> str:
+    return model_hash(path) if Path(path).is_dir() else data_hash(path)
 
 
 def validation_score(metrics: Mapping[str, float]) -> float | None:

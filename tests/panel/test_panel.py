@@ -6,6 +6,7 @@ import html
 import json
 import os
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -240,6 +241,40 @@ def test_only_the_tracking_store_may_differ_to_attach(running: RunFolder) -> Non
     assert begin(elsewhere, running.path).folder == running
     with pytest.raises(RunError, match="a run is active"):
         begin(Recipe.from_tables(tables | {"verl": {"trainer.total_training_steps": 11}}), running.path)
+
+
+def test_a_finished_run_is_attached_to_only_with_its_inputs(run: RunFolder, tmp_path: Path) -> None:
+    """An earlier stage of a sweep may write other data, or train another model, in the same place."""
+    names = ("train.parquet", "test.parquet", "start/model.safetensors", "other/model.safetensors")
+    train, test, start, other = files = [tmp_path / name for name in names]
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"one")
+    tables = {
+        "model": {"path": str(start.parent), "average_with": str(other.parent)},
+        "data": {"train": str(train), "eval": str(test)},
+        "reading": {},
+        "verl": {"trainer.total_training_steps": 3},
+    }
+    recipe = Recipe.from_tables(tables)
+    run.write_recipe(resolved(recipe, run), "cpu")
+    run.write_status(TrainingStatus(state=TrainingState.FINISHED, step=3, steps=3))
+    test.write_bytes(b"two")  # no step of the training depends on it
+    assert begin(recipe, run.path).status().state is TrainingState.FINISHED
+    says = {
+        train: f"{train} is not what it was when the run was started",
+        other: f"{other.parent} is not what it was when the run was started",
+        start: f"the weights in {start.parent} are not those that the run was started with",
+    }
+    for file, message in says.items():
+        file.write_bytes(b"two")
+        with pytest.raises(RunError, match=f"is finished, and {message}; to train with .* choose another folder or"):
+            begin(recipe, run.path)
+        file.write_bytes(b"one")
+    train.unlink()
+    for model in (start, other):
+        shutil.rmtree(model.parent)
+    assert begin(recipe, run.path).status().state is TrainingState.FINISHED, "what is gone is not compared"
 
 
 def test_a_run_that_is_stopping_is_waited_for_and_resumed(running: RunFolder) -> None:

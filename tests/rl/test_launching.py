@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from collections import namedtuple
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -208,6 +209,16 @@ def test_a_run_is_not_resumed_with_other_weights_or_algorithm(config, tmp_path):
         launch(other, folder.path, resume=True)
     (tmp_path / "policy" / "model.safetensors").write_bytes(b"two")
     with pytest.raises(RunError, match=r"the weights in .*policy are not those that the run was started with"):
+        launch(config, folder.path, resume=True)
+
+
+def test_a_run_is_not_resumed_with_other_examples(config, tmp_path):
+    example = Example(id="2", task="t", question="q?", document="d", answers=("x",), rule="match_part")
+    save([example], tmp_path / "y.parquet")
+    config = but(config, "data", train=(str(tmp_path / "y.parquet"),))
+    folder = with_checkpoint(config, tmp_path / "run")
+    save([replace(example, id="3")], tmp_path / "y.parquet")
+    with pytest.raises(RunError, match=r"differs: .*y\.parquet is not what it was when the run was started\. Undo"):
         launch(config, folder.path, resume=True)
 
 

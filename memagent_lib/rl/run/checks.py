@@ -13,7 +13,7 @@ from memagent_lib.backends import config_of
 from memagent_lib.models import find_model
 from memagent_lib.plugins import absolute_plugin, is_plugin
 from memagent_lib.prompts import Encoder, template_path
-from memagent_lib.provenance import model_hash, require_packages
+from memagent_lib.provenance import require_packages
 from memagent_lib.rl.config import ModelConfig, Recipe, flatten
 from memagent_lib.rl.run.data_check import checked_data
 from memagent_lib.rl.run.export import shapes_of
@@ -137,9 +137,7 @@ def _check_unchanged(recipe: Recipe, folder: RunFolder) -> None:
         for name in sorted(before.keys() | now.keys())
         if before.get(name) != now.get(name) and not _may_differ(name, recipe)
     ]
-    weights = folder.weights()
-    if weights and weights != model_hash(recipe.model.path):
-        differ.append(f"the weights in {recipe.model.path} are not those that the run was started with")
+    differ += folder.changed_inputs()
     if differ:
         raise RunError(
             f"--resume continues the run in {folder.path} as it began, and the recipe differs: {'; '.join(differ)}. "
