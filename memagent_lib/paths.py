@@ -68,6 +68,19 @@ def absolute(path: str | Path) -> Path:
     return root() / Path(path).expanduser()
 
 
+def shortest_ends(paths: Iterable[str | Path]) -> dict[str | Path, str]:
+    """Return for each path the shortest end of it that no other path has, such as ``a/test.parquet``."""
+    parts = {path: Path(path).parts for path in paths}
+    names = {}
+    for path, own in parts.items():
+        alike = [other for other in parts.values() if other != own and other[-1:] == own[-1:]]
+        shared = 1
+        while any(other[-shared:] == own[-shared:] for other in alike):
+            shared += 1
+        names[path] = str(Path(*own[-shared:]))
+    return names
+
+
 def display(path: Path) -> str:
     """Return a path as text to display: relative to :func:`root` if possible, else unchanged."""
     # Printed paths can be pasted into a command, which also resolves them against the root.

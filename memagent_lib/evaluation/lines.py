@@ -8,10 +8,12 @@ files.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from memagent_lib.errors import UserError
+from memagent_lib.paths import shortest_ends
 from memagent_lib.scoring import judge_name
 
 if TYPE_CHECKING:
@@ -54,6 +56,12 @@ FINGERPRINTS = {"weights": "weights", "wording": "texts of one template"}
 BASELINES = ("full", "truncated", "retrieved", "blind")
 """Readers without a memory."""
 ALL_TASKS = "all tasks"
+CELL = ["task", "chunks"]
+"""The columns that tell one cell of a table from another in a line."""
+POINT_HASH = "point"
+"""The part of a point that names it if another point of the same name differs only in what the name leaves out."""
+DOCUMENTS = ("data", POINT_HASH)
+"""The parts of a point that choose other documents, which are not added up in one cell."""
 _POINT_PARTS = re.compile(r",[ _](?=\w+=)")
 _POINT_HASH = re.compile(r"-[0-9a-f]{8}$")  # which a sweep appends to names that are no file names
 _UNKNOWN = "not recorded"
@@ -69,7 +77,8 @@ def keyed(rows: pd.DataFrame) -> pd.DataFrame:
     ``varied`` names in words the settings that differ between rows of one policy and reader (``memory 16, temperature
     0.7``), ``variant`` is the policy with them, and ``line`` the variant with its reader, unless that is ``overwrite``.
     Settings are the columns of :data:`SETTINGS`; where these do not tell two readings of a document apart, the parts of
-    a sweep's ``point`` do. A document that is in several data files of one run counts once. Raises
+    a sweep's ``point`` do. So does the data that a point has read, if other points have read other documents of the
+    same task and length. A document that is in several data files of one run counts once. Raises
     :class:`MixedRowsError` for rows that still cannot be told apart.
     """
     if {"line", "variant", *LINE} <= set(rows.columns):
@@ -85,6 +94,9 @@ def keyed(rows: pd.DataFrame) -> pd.DataFrame:
         twice = _read_twice(group, words)
         for name in _differing(parts[twice], parts.columns):
             _append(words, parts[name], name)
+        for name in [name for name in DOCUMENTS if name in parts]:
+            mixed = parts[name][_in_mixed_cells(group, words, parts[name])]
+            _append(words, parts[name].where(parts[name].isin(mixed), ""), name)
     varied = [", ".join(of_row) for of_row in words]
     variant = [variant_name(*pair) for pair in zip(rows["policy"], varied, strict=True)]
     line = [line_name(*pair) for pair in zip(variant, rows["reader"], strict=True)]
@@ -179,17 +191,6 @@ def line_name(variant: str, reader: str) -> str:
     return variant if reader == "overwrite" else f"{variant}, {reader}"
 
 
-def in_words(name: str, value: Any) -> str:
-    """Return a setting in words: ``memory 16``, ``template short``. A path is reduced to its last part."""
-    text = str(value)
-    # A parameter may be a path of a model or a folder; its beginning is the same for all points.
-    if "/" in text and " " not in text:
-        text = text.rstrip("/").rpartition("/")[2]
-    elif isinstance(value, float) and value == int(value):
-        text = str(int(value))
-    return f"{SETTINGS.get(name, name.replace('_', ' '))} {text}"
-
-
 def settings_in_words(rows: pd.DataFrame) -> pd.Series:
     """Return for each row the settings that differ anywhere in the rows, in words: ``memory 16, temperature 0.7``."""
     settings = settings_columns(rows.reset_index(drop=True))
@@ -227,11 +228,21 @@ def _differing(rows: pd.DataFrame, names: Iterable[str]) -> list[str]:
 
 
 def _append(words: pd.Series, values: pd.Series, name: str) -> None:
-    """Append to each row's list of words the setting ``name`` with the row's value, unless that is empty."""
-    missing = values.isna()
-    for at, value in values.items():
-        if value != "":
-            words.at[at].append(in_words(name, _UNKNOWN if missing[at] else value))
+    """Append to each row's list of words the setting ``name`` with the row's value, unless that is empty.
+
+    The words are ``memory 16``, ``template short``. Of a path they have the end that no other value has.
+    """
+    setting = SETTINGS.get(name, name.replace("_", " "))
+    texts = values.map(_as_text, na_action="ignore").where(values.notna(), _UNKNOWN)
+    # A parameter may be a path of a model or a folder, whose beginning is the same for most points.
+    ends = shortest_ends(text for text in texts.unique() if " " not in text)
+    for at, text in texts.items():
+        if text:
+            words.at[at].append(f"{setting} {ends[text] if '/' in text and text in ends else text}")
+
+
+def _as_text(value: Any) -> str:
+    return str(int(value)) if isinstance(value, float) and value == int(value) else str(value)
 
 
 def _point_columns(rows: pd.DataFrame) -> pd.DataFrame:
@@ -244,6 +255,11 @@ def _point_columns(rows: pd.DataFrame) -> pd.DataFrame:
     for point in rows["point"].unique():
         named = [part.partition("=") for part in _POINT_PARTS.split(_POINT_HASH.sub("", str(point)))]
         parts[point] = {name: value for name, sign, value in named if sign}
+    alike = Counter(str(of_point) for of_point in parts.values())
+    for point, of_point in parts.items():
+        cut = _POINT_HASH.search(str(point))
+        if cut and alike[str(of_point)] > 1:
+            of_point[POINT_HASH] = cut[0].removeprefix("-")
     columns = pd.DataFrame([parts[point] for point in rows["point"]], index=rows.index)
     return columns.fillna("")  # a parameter that a point does not name has its default there
 
@@ -254,6 +270,12 @@ def _read_twice(group: pd.DataFrame, words: pd.Series) -> pd.Series:
     if not same:
         return group["policy"].map(lambda _: False)
     return group[same].assign(words=words[group.index].map(tuple)).duplicated(keep=False)
+
+
+def _in_mixed_cells(group: pd.DataFrame, words: pd.Series, values: pd.Series) -> pd.Series:
+    """Return which rows of one policy and reader are in a cell with rows of the same words but another value."""
+    cells = group[CELL].assign(words=words[group.index].map(tuple), value=values)
+    return cells.groupby([*CELL, "words"], dropna=False)["value"].transform("nunique") > 1
 
 
 def _require_unmixed(rows: pd.DataFrame) -> None:

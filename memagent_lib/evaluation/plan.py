@@ -14,7 +14,7 @@ from memagent_lib.data import Example, count, document_bytes, save, split_file, 
 from memagent_lib.errors import MissingFile
 from memagent_lib.evaluation.evaluator import evaluate, usable_shared_reading
 from memagent_lib.evaluation.results import Result, reading_key
-from memagent_lib.paths import absolute
+from memagent_lib.paths import absolute, shortest_ends
 from memagent_lib.readers import SHARED_QUESTION, reader_named
 from memagent_lib.status_line import status_line
 
@@ -116,9 +116,9 @@ class EvaluationPlan:
         meanwhile. In the opposite order, the engine would end with a few long documents and an almost empty batch.
         """
         longest_first = sorted(self.each(), key=lambda each: _bytes_each(each[0]), reverse=True)
-        names = _names(self.files)
+        names = shortest_ends(map(absolute, self.files))
         for file, n in longest_first:
-            named = {"file": str(file), "file_name": names[file]}
+            named = {"file": str(file), "file_name": names[absolute(file)]}
             for example in stream(file, n or None):
                 yield replace(example, metadata={**example.metadata, **named})
 
@@ -140,19 +140,6 @@ def shared_text(shared_reading: bool, shared_question: str = "") -> str:
             raise ValueError("shared_question is the text of a shared reading; set shared_reading too")
         return ""
     return shared_question or SHARED_QUESTION
-
-
-def _names(files: Sequence[str | Path]) -> dict[str | Path, str]:
-    """Return for each file the shortest end of its path that no other file has, such as ``a/test.parquet``."""
-    parts = [absolute(file).parts for file in files]
-    names = {}
-    for file, own in zip(files, parts, strict=True):
-        alike = [other for other in parts if other != own and other[-1] == own[-1]]
-        shared = 1
-        while any(other[-shared:] == own[-shared:] for other in alike):
-            shared += 1
-        names[file] = "/".join(own[-shared:])
-    return names
 
 
 def _bytes_each(file: str | Path) -> float:

@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -26,6 +27,8 @@ from memagent_lib.tracking import policy_name
 
 OWN_PARAMETERS = ("tracking", "run_id", "point")
 """Parameters that the sweep itself sets in every notebook that has them."""
+NOTEBOOKS = "notebooks"
+"""The folder, in that of the sweep, of executed notebooks and the records of points."""
 FOLDER_MARK = "{folder}"
 POINT_MARK = "{point}"
 # What papermill infers from an annotation, and the Python types that satisfy it.
@@ -169,6 +172,8 @@ class SweepPoint:
     defaults: dict[str, str]
     key: str
     folder: Path
+    file_name: str
+    """The label as a file name. It is empty if no parameter varies."""
 
     @cached_property
     def label(self) -> str:
@@ -194,15 +199,10 @@ class SweepPoint:
         return f"{self.stage} {', '.join(words)}".strip()
 
     @property
-    def file_name(self) -> str:
-        """The label as a file name. It is empty if no parameter varies."""
-        return _file_name(self.label)
-
-    @property
     def output(self) -> Path:
         """The path of the executed notebook. The point's record is in the same folder."""
         name = f"{self.stage}--{self.file_name}" if self.label else self.stage
-        return self.folder / "notebooks" / f"{name}.ipynb"
+        return self.folder / NOTEBOOKS / f"{name}.ipynb"
 
 
 def plan(spec: SweepSpec) -> list[list[SweepPoint]]:
@@ -226,7 +226,8 @@ def plan(spec: SweepSpec) -> list[list[SweepPoint]]:
     planned = []
     before = code_hash()  # extended after every stage, because points depend on all stages before theirs
     for stage in spec.stages:
-        points = [_point(spec, stage, varied, declared[stage.name], before) for varied in stage.varied()]
+        names = _file_names([_label(varied) for varied in stage.varied()], spec.path / NOTEBOOKS, stage.name)
+        points = [_point(spec, stage, varied, declared[stage.name], before, names) for varied in stage.varied()]
         if len({point.output for point in points}) < len(points):
             raise SweepError(f"stage {stage.name} has the same point twice; remove one of the two")
         planned.append(points)
@@ -235,11 +236,17 @@ def plan(spec: SweepSpec) -> list[list[SweepPoint]]:
 
 
 def _point(
-    spec: SweepSpec, stage: SweepStage, varied: dict[str, Any], known: Mapping[str, dict[str, str]], before: str
+    spec: SweepSpec,
+    stage: SweepStage,
+    varied: dict[str, Any],
+    known: Mapping[str, dict[str, str]],
+    before: str,
+    names: Mapping[str, str],
 ) -> SweepPoint:
     notebook = input_path(stage.notebook)
+    file_name = names[_label(varied)]
     shared = {name: value for name, value in spec.parameters.items() if name in known}
-    marks = {FOLDER_MARK: str(spec.path), POINT_MARK: _file_name(_label(varied)) or "all"}
+    marks = {FOLDER_MARK: str(spec.path), POINT_MARK: file_name or "all"}
     parameters = _filled(shared | dict(stage.parameters) | varied, marks)
     parameters = {name: _as_declared(value, known.get(name, {})) for name, value in parameters.items()}
     _check(stage, notebook, known, parameters)
@@ -255,6 +262,7 @@ def _point(
         # Covers parameters, not the contents of files that they name; what earlier stages wrote is covered by `before`.
         key=_digest([_source_of(notebook), parameters, before]),
         folder=spec.path,
+        file_name=file_name,
     )
 
 
@@ -334,10 +342,38 @@ def _label(varied: Mapping[str, Any]) -> str:
     return label.replace(f"{FOLDER_MARK}/", "")
 
 
-def _file_name(label: str) -> str:
-    """Return a readable file name for a label, different for every label. Only the last part of a path is used."""
-    without_folders = re.sub(r"[^=, ]*/", "", label)
-    plain = re.sub(r"[^\w=.,-]+", "_", without_folders)
+def _file_names(labels: Sequence[str], notebooks: Path, stage: str) -> dict[str, str]:
+    """Return a readable file name for each label of a stage, different for every label.
+
+    Of a path it has the last part, or as many as tell the label from the others. A point that has run before under a
+    name with the last part alone, as earlier versions named it, keeps that name and so its results.
+    """
+    needed = _parts_needed(labels)
+    names = {}
+    for label in labels:
+        short = _file_name(label, 1)
+        has_run = (notebooks / f"{stage}--{short}.json").exists()
+        names[label] = short if has_run else _file_name(label, needed.get(label, 1))
+    return names
+
+
+def _parts_needed(labels: Sequence[str]) -> dict[str, int]:
+    """Return how many parts at the end of its paths tell a label from all others, for each label that they do."""
+    needed: dict[str, int] = {}
+    for parts in range(1, max(label.count("/") for label in labels) + 2):
+        counts = Counter(_plain(label, parts) for label in labels)
+        needed = {label: parts for label in labels if counts[_plain(label, parts)] == 1} | needed
+    return needed
+
+
+def _plain(label: str, parts: int) -> str:
+    """Return a label in characters of file names, with that many ``parts`` at the end of every path in it."""
+    short = re.sub(r"[^=, ]+", lambda path: "/".join(path[0].split("/")[-parts:]), label)
+    return re.sub(r"[^\w=.,-]+", "_", short)
+
+
+def _file_name(label: str, parts: int) -> str:
+    plain = _plain(label, parts)
     if plain == label and len(plain) <= 80:
         return plain
     return f"{plain[:70]}-{_digest(label)[:8]}"  # the digest tells labels apart that are equal after the cut

@@ -128,6 +128,39 @@ def test_rows_without_settings_are_told_apart_by_their_point(kept: Result, lost:
     ]
 
 
+DATA = ("data=runs/easy/data", "data=runs/hard/data")
+
+
+@pytest.mark.parametrize(
+    ("points", "names"),
+    [
+        (DATA, ["data easy/data", "data hard/data"]),
+        (("data=data-0123abcd", "data=data-ffffffff"), ["point 0123abcd", "point ffffffff"]),
+        (("", "data=hard-0123abcd"), ["", "data hard"]),
+        (("readers=a", "readers=b"), ["", ""]),
+    ],
+)
+def test_other_data_of_one_length_is_a_line_of_its_own(kept: Result, lost: Result, points, names) -> None:
+    longer = [replace(kept, example=replace(kept.example, id=name, metadata={"chunks": 8})) for name in ("a", "b")]
+    pairs = ((kept, longer[0]), (lost, longer[1]))
+    rows = pd.concat([frame(list(pair), point=point) for pair, point in zip(pairs, points, strict=True)])
+    assert keyed(rows)["varied"].tolist() == [names[0], names[0], names[1], names[1]]
+
+
+def test_data_of_another_task_or_length_is_in_the_same_line(kept: Result, lost: Result) -> None:
+    other = replace(lost.example, task="update")
+    longer = replace(lost.example, metadata={"chunks": 8})
+    for example in (other, longer):
+        rows = pd.concat([frame([kept], point=DATA[0]), frame([replace(lost, example=example)], point=DATA[1])])
+        assert set(keyed(rows)["line"]) == {"small"}
+
+
+def test_models_are_named_by_the_ends_that_differ(kept: Result) -> None:
+    points = ("model=runs/a/model", "model=runs/b/model", "model=experiments/pocket/warm_start")
+    rows = pd.concat([frame([kept], point=point) for point in points])
+    assert keyed(rows)["varied"].tolist() == ["model a/model", "model b/model", "model warm_start"]
+
+
 def test_readings_that_nothing_tells_apart_are_refused(kept: Result, lost: Result, tmp_path: Path) -> None:
     save_rows(frame([kept, lost], run_id="one"), tmp_path, "a")
     save_rows(frame([kept], run_id="two"), tmp_path, "b")

@@ -459,6 +459,21 @@ def test_a_points_name_has_paths_relative_to_the_folder(notebook, spec) -> None:
     assert (point.name, point.parameters["name"].endswith("/s/train/model")) == ("one name=train/model", True)
 
 
+def test_file_names_of_points_keep_what_tells_paths_apart(notebook, spec, workspace: Path) -> None:
+    grid = {"name": ["runs/a/model", "runs/b/model", "pocket/warm_start"]}
+    sweep = spec(SweepStage(name="one", notebook=notebook(APPEND), grid=grid))
+    (points,) = plan(sweep)
+    names = [point.file_name.rpartition("-")[0] for point in points]
+    assert names == ["name=a_model", "name=b_model", "name=warm_start"]
+
+    (alone,) = plan(spec(SweepStage(name="one", notebook=notebook(APPEND), grid={"name": ["runs/a/model"]})))
+    assert alone[0].file_name.rpartition("-")[0] == "name=model"
+    earlier = workspace / "s" / "notebooks" / f"one--{alone[0].file_name}.json"
+    earlier.parent.mkdir(parents=True)
+    earlier.write_text("{}")
+    assert [point.file_name for point in plan(sweep)[0]] == [alone[0].file_name, *(p.file_name for p in points[1:])]
+
+
 def test_every_event_is_a_line_where_there_is_no_terminal(notebook, spec, capsys, monkeypatch) -> None:
     monkeypatch.setenv("JPY_SESSION_NAME", "mine.ipynb")  # it may be begun in a notebook; its points run elsewhere
     fails = "import os; assert 'JPY_SESSION_NAME' not in os.environ; assert x != 2, 'x is 2'"
