@@ -36,7 +36,7 @@ def add_parser(verbs: Verbs) -> None:
     option(verb, "--question", "TEXT", several, action="append", default=[])
     add_agent_options(verb, on_bad_memory="keep", small_models_in_transformers=True)
     files = verb.add_argument_group("files")
-    option(files, "--encoding", "NAME", "read text files in this encoding: utf-8, cp1252, gb18030, ...")
+    option(files, "--encoding", "NAME", "read text, HTML, XML and subtitles in this encoding: utf-8, cp1252, ...")
     option(files, "--ocr", "LANGUAGE", "recognise the text of scanned pages with tesseract: eng, deu+fra, ...")
     journal = "save finished turns to this file, so that the same command continues after a crash"
     option(files, "--journal", "FILE", journal)

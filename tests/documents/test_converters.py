@@ -10,14 +10,14 @@ import document_files as files
 import pytest
 from document_files import docx, epub, form, glyphs, one_page, paragraph, stream, two_pages, words, xlsx
 
-from memagent_lib.documents.converters import CONVERTERS, Source, Unreadable, convert, format_of
+from memagent_lib.documents.converters import CONVERTERS, ConverterOptions, Source, Unreadable, convert, format_of
 from memagent_lib.documents.converters.html_text import html_text
 from memagent_lib.documents.converters.pdf_text import page_numbers
 from memagent_lib.text import whole_characters
 
 
-def text_of(name: str, data: bytes) -> str:
-    return "".join(piece.text for piece in convert(Source.memory(name, data)).pieces)
+def text_of(name: str, data: bytes, options: ConverterOptions | None = None) -> str:
+    return "".join(piece.text for piece in convert(Source.memory(name, data), options).pieces)
 
 
 def notes_of(name: str, data: bytes) -> list[str]:
@@ -112,8 +112,9 @@ def test_hidden_passages_of_a_page_are_left_out_and_counted():
 def test_a_pages_bytes_are_decoded_although_its_label_lies():
     # crewAIInc/crewAI#7467
     page = '<html><head><meta charset="iso-8859-1"></head><body>Señor €</body></html>'
-    assert html_text(page.encode()).text == "Señor €\n"
-    assert html_text(page.encode("cp1252")).text == "Señor €\n"
+    assert text_of("a.html", page.encode()) == "Señor €\n"
+    assert text_of("a.html", page.encode("cp1252")) == "Señor €\n"
+    assert text_of("a.html", page.encode("utf-16-le")) == "Señor €\n"
 
 
 @pytest.mark.parametrize(
@@ -132,6 +133,68 @@ def test_a_page_nested_without_end_is_read_in_one_pass(page):
 def test_spans_of_a_hostile_table_do_not_multiply_it():
     rows = f"<tr><td rowspan=60000 colspan=9999>{'x' * 1000}</td></tr>" + "<tr><td>y</td></tr>" * 5_000
     assert len(html_text(f"<table>{rows}</table>").text) < 10_000 + 5_000 * 310
+
+
+# Encodings. Russian in Windows-1251 was read as `Ñìîòðèòåëÿ`.
+
+
+RUSSIAN = "Смотрителя маяка зовут Одо. Он живёт у моря и каждый вечер зажигает огонь."
+CYRILLIC = ConverterOptions(encoding="cp1251")
+ONE_TEXT = [
+    ("page.html", f"<html><p>{RUSSIAN}</html>"),
+    ("film.srt", f"1\n00:00:01,000 --> 00:00:02,000\n{RUSSIAN}\n"),
+    ("rents.xml", f"<?xml version='1.0'?><rent>{RUSSIAN}</rent>"),
+    ("note.ipynb", json.dumps({"cells": [{"cell_type": "raw", "source": RUSSIAN, "metadata": {}}], "metadata": {},
+                               "nbformat": 4, "nbformat_minor": 4}, ensure_ascii=False)),
+    ("mail.eml", f"From: o@example.org\nSubject: r\nContent-Transfer-Encoding: 8bit\n\n{RUSSIAN}\n"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text"), ONE_TEXT)
+def test_an_encoding_that_no_file_declares_is_detected(name, text):
+    assert RUSSIAN in text_of(name, text.encode("cp1251"))
+
+
+@pytest.mark.parametrize(("name", "text"), ONE_TEXT)
+def test_a_named_encoding_decodes_what_declares_none(name, text):
+    short = text.replace(RUSSIAN, "Привет")
+    assert "Привет" in text_of(name, short.encode("cp1251"), CYRILLIC)
+
+
+def test_a_named_encoding_wins_over_a_pages_label():
+    page = '<html><meta charset="koi8-r"><p>Привет</html>'.encode("cp1251")
+    assert text_of("a.html", page, CYRILLIC) == "Привет\n"
+    assert text_of("a.html", page) != "Привет\n"
+
+
+def test_labels_in_mail_and_books_win_over_a_named_encoding():
+    koi = "Привет".encode("koi8-r")
+    assert "Привет" in text_of("m.eml", HEAD + b"text/plain; charset=koi8-r\r\n" + EIGHT_BIT + koi, CYRILLIC)
+    page = b"Content-Type: text/html; charset=koi8-r\r\nContent-Disposition: attachment; filename=a.html\r\n"
+    mail = HEAD + b"multipart/mixed; boundary=B\r\n\r\n--B\r\n" + page + EIGHT_BIT + koi + b"\r\n--B--\r\n"
+    assert "Привет" in text_of("m.eml", mail, CYRILLIC)
+    chapters = {"1.xhtml": b'<?xml version="1.0" encoding="koi8-r"?><p>' + koi, "2.xhtml": "<p>Привет".encode("cp1251")}
+    assert text_of("b.epub", epub(chapters, list(chapters)), CYRILLIC) == "Привет\nПривет\n"
+
+
+def test_an_uncertain_encoding_is_refused_or_noted():
+    with pytest.raises(Unreadable, match=r"its encoding is uncertain .* name its encoding with --encoding"):
+        convert(Source.memory("a.html", "<html><p>Señor Núñez</html>".encode("cp1252")))
+    mail = HEAD + b"text/plain\r\n" + EIGHT_BIT + "Señor Núñez".encode("cp1252")
+    assert text_of("m.eml", mail).endswith("Señor Núñez\n")
+    assert notes_of("m.eml", mail) == [
+        "the encoding of m.eml is uncertain; it is read as CP1252 unless --encoding names it"
+    ]
+
+
+def test_invalid_bytes_of_any_text_are_reported():
+    page = f"<html><p>{RUSSIAN}</html>".encode() + b"\xff"
+    assert notes_of("a.html", page) == ["a character of a.html stands for bytes that are not valid UTF-8"]
+
+
+def test_hidden_passages_of_mail_are_reported():
+    data = HEAD + b"text/html\r\n\r\n<p>Rent</p><p hidden>secret</p>"
+    assert notes_of("m.eml", data) == ["1 hidden passage (6 characters) left out from m.eml"]
 
 
 # PDF.
@@ -352,7 +415,8 @@ META = b'<meta http-equiv=3D"Content-Type" content=3D"text/html; charset=3Diso-8
         # NousResearch/hermes-agent#55383, martinrusev/imbox#177: unknown charsets; none at all
         (b"text/plain; charset=bogus\r\n\r\nThe rent is 1200", "The rent is 1200"),
         (b"text/plain\r\n" + EIGHT_BIT + b"Se\xc3\xb1or", "Señor"),
-        (b"text/plain\r\n" + EIGHT_BIT + b"Se\xf1or", "Señor"),
+        # A whole text in ASCII, which was read as such.
+        (b"text/plain; charset=iso-2022-jp\r\n\r\n" + "灯台の番人".encode("iso2022_jp"), "灯台の番人"),
         (b"text/plain; charset=gb2312\r\n" + EIGHT_BIT + "镕基先生".encode("gbk"), "镕基先生"),
         # nodemailer/mailparser#370: the charset stands in the page
         (b"text/html\r\n" + QUOTED + META + b"S=F8n<table><tr><td>12<td>34</table>", "Søn\n12 | 34"),

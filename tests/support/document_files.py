@@ -162,7 +162,7 @@ def xlsx(cells: str, hidden: str | None = None) -> bytes:
     return archive(files | contents)
 
 
-def epub(chapters: Mapping[str, str], spine: list[str], **more: str) -> bytes:
+def epub(chapters: Mapping[str, str | bytes], spine: list[str], **more: str) -> bytes:
     """Return a book whose package lists all chapters, and whose spine lists those in ``spine``, in that order."""
     items = "".join(
         f'<item id="i{number}" href="{href}" media-type="application/xhtml+xml"/>'

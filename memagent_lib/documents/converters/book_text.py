@@ -13,7 +13,8 @@ from xml.etree import ElementTree
 
 from memagent_lib.documents.converters.archives import member, open_archive
 from memagent_lib.documents.converters.converted import Converted, ConverterOptions, Piece, Source, Unreadable
-from memagent_lib.documents.converters.html_text import html_text
+from memagent_lib.documents.converters.html_text import PageText, html_text, page_label
+from memagent_lib.documents.converters.plain_text import part_text
 
 # Other chapters are pictures (SVG, JPEG).
 _PAGES = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")
@@ -24,7 +25,7 @@ class _Chapter(NamedTuple):
     is_page: bool
 
 
-def book_text(source: Source, _: ConverterOptions) -> Converted:
+def book_text(source: Source, options: ConverterOptions) -> Converted:
     """Convert the chapters of a book.
 
     Raises :class:`Unreadable` if the book is protected or lists no chapters, or if its archive or package is damaged.
@@ -37,17 +38,27 @@ def book_text(source: Source, _: ConverterOptions) -> Converted:
             raise Unreadable("a protected book (DRM); give a copy without protection")
         for number, chapter in enumerate(_chapters(archive), 1):
             where = f"chapter {number} ({posixpath.basename(chapter.name)})"
+            name = f"{where} of {source.name}"
             try:
-                text = html_text(member(archive, chapter.name)) if chapter.is_page else None
+                text, flaws = _read(archive, chapter, name, options)
             except Unreadable as damaged:
-                notes.append(f"{where} of {source.name} is {damaged}")
+                notes.append(f"{name} is {damaged}")
                 continue
-            if text is None or not text.text.strip():
-                notes.append(f"{where} of {source.name} has no text")
+            if not text.strip():
+                notes.append(f"{name} has no text")
                 continue
-            pieces.append(Piece(text.text, where))
-            notes += [f"{note} from {where} of {source.name}" for note in text.notes]
+            pieces.append(Piece(text, where))
+            notes += flaws
     return Converted(pieces, notes)
+
+
+def _read(archive: zipfile.ZipFile, chapter: _Chapter, name: str, options: ConverterOptions) -> PageText:
+    if not chapter.is_page:
+        return PageText("", [])
+    data = member(archive, chapter.name)
+    page, flaws = part_text(Source.memory(name, data), options, page_label(data))
+    text, left_out = html_text(page)
+    return PageText(text, [*flaws, *(f"{note} from {name}" for note in left_out)])
 
 
 def _is_protected(archive: zipfile.ZipFile) -> bool:

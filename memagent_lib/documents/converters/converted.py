@@ -48,18 +48,22 @@ class Converted(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """Bytes with a name: a file, or an attachment of an e-mail. ``open`` returns a seekable stream at its beginning."""
+    """Bytes with a name: a file, or a part of one. ``open`` returns a seekable stream at its beginning.
+
+    ``label`` is the encoding that is declared outside of the bytes, by the e-mail to which they are attached.
+    """
 
     name: str
     open: Callable[[], BinaryIO]
+    label: str | None = None
 
     @classmethod
     def file(cls, path: Path, name: str | None = None) -> Source:
         return cls(name or path.name, lambda: open(path, "rb"))
 
     @classmethod
-    def memory(cls, name: str, data: bytes) -> Source:
-        return cls(name, lambda: io.BytesIO(data))
+    def memory(cls, name: str, data: bytes, label: str | None = None) -> Source:
+        return cls(name, lambda: io.BytesIO(data), label)
 
     def read(self) -> bytes:
         """Read all bytes. Raises :class:`Unreadable` if there are too many to convert in memory."""
@@ -78,7 +82,11 @@ class ConverterOptions:
     """Options for reading files, set by the user."""
 
     encoding: str | None = None
-    """The encoding of text files; by default it is detected from their bytes."""
+    """The encoding of text files, of subtitles, and of HTML and XML files, whatever they declare.
+
+    It is also the encoding of those parts of mail, books and notebooks that declare none and are not UTF-8. By default,
+    an encoding is detected from the bytes.
+    """
     ocr: str | None = None
     """The language of scanned pages, as tesseract names it (``eng``, ``deu+fra``); by default they are not read."""
 

@@ -1,10 +1,10 @@
 """Detect the encoding of a text file from all of its bytes, or refuse the file.
 
 Detection tries, in this order: a byte order mark, UTF-16 by its zero bytes, ISO-2022-JP by its escapes, strict UTF-8,
-UTF-8 with a few invalid bytes, chardet's guesses, and Windows-1252. A guess counts only if it decodes every byte. If it
-is an East Asian encoding, chardet must also be confident. If it is any other, it must yield words of one script, and be
-clearly ahead of the next guess or give the same text. A wrong guess is worse than none, because it silently spoils
-every name in the document.
+UTF-8 with a few invalid bytes, the encoding that the file declares, chardet's guesses, and Windows-1252. A guess counts
+only if it decodes every byte. If it is an East Asian encoding, chardet must also be confident. If it is any other, it
+must yield words of one script, and be clearly ahead of the next guess or give the same text. A wrong guess is worse
+than none, because it silently spoils every name in the document.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ _WIDER = {  # what browsers decode instead (WHATWG Encoding Standard): the label
     "tis-620": "cp874",
 }
 _NOT_FOR_FILES = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape"})
+_SEVEN_BIT = ("iso2022", "hz", "utf-7")
 _ASIAN = frozenset({"gb18030", "big5", "big5hkscs", "cp932", "euc_jp", "cp949", "johab"})
 # Thresholds measured on short texts in 26 encodings and 20 languages (tests/documents/test_encodings.py has them).
 _ASIAN_CONFIDENCE = 0.4
@@ -94,8 +95,13 @@ def unmarked_utf16(head: bytes) -> str | None:
     return None
 
 
-def find_encoding(file: BinaryIO) -> Encoding:
-    """Return the encoding of ``file``, which may be read in full several times. Raises :class:`UnknownEncoding`."""
+def find_encoding(file: BinaryIO, label: str | None = None) -> Encoding:
+    """Return the encoding of ``file``, which may be read in full several times. Raises :class:`UnknownEncoding`.
+
+    ``label`` is the encoding that the file declares. UTF-8 is UTF-8 whatever the label, because labels are often wrong,
+    and text in another encoding is hardly ever valid UTF-8 by chance. If no encoding fits, the label counts.
+    """
+    named = codec_of(label) if label else None
     file.seek(0)
     head = file.read(_HEAD_BYTES)
     marked = marked_encoding(head)
@@ -106,9 +112,12 @@ def find_encoding(file: BinaryIO) -> Encoding:
         return Encoding(unmarked)
     if b"\x1b$" in head and _decodes(file, "iso2022_jp"):
         return Encoding("iso2022_jp")
+    # These write every character in ASCII, so that it looks like UTF-8.
+    if named and named.startswith(_SEVEN_BIT) and _decodes(file, named):
+        return Encoding(named)
     if _decodes(file, "utf-8"):
         return Encoding("utf-8")
-    return _not_quite_utf8(file)
+    return _not_quite_utf8(file, named)
 
 
 def decoded(file: BinaryIO, codec: str) -> Iterator[str]:
@@ -117,25 +126,6 @@ def decoded(file: BinaryIO, codec: str) -> Iterator[str]:
     for raw in _blocks(file):
         yield decoder.decode(raw)
     yield decoder.decode(b"", final=True)
-
-
-def decode(raw: bytes, label: str | None = None) -> str:
-    """Decode bytes whose encoding may be declared as ``label``, as by an e-mail's header or by a page's ``<meta>``.
-
-    Valid UTF-8 is decoded as UTF-8 whatever the label, because labels are often wrong, and text in another encoding is
-    hardly ever valid UTF-8 by chance. A byte order mark counts before both, and Windows-1252 is tried after both. If
-    none of them fits, invalid bytes become U+FFFD.
-    """
-    marked = marked_encoding(raw)
-    if marked:
-        return raw.decode(marked, errors="replace")
-    named = codec_of(label) if label else None
-    for codec in ("utf-8", named, "cp1252"):
-        try:
-            return raw.decode(codec or "utf-8")
-        except UnicodeError:
-            continue
-    return raw.decode(named or "utf-8", errors="replace")
 
 
 def _blocks(file: BinaryIO) -> Iterator[bytes]:
@@ -181,7 +171,7 @@ def _has_zero_character(raw: bytes) -> bool:
     return any(not raw[at] and not raw[at + 1] for at in range(0, len(raw), 2))
 
 
-def _not_quite_utf8(file: BinaryIO) -> Encoding:
+def _not_quite_utf8(file: BinaryIO, named: str | None) -> Encoding:
     invalid = invalid_characters(file, "utf-8")
     valid = sum(_beyond_ascii(block.replace("\ufffd", "")) for block in decoded(file, "utf-8"))
     # The only invalid character may be one that the file's end cuts. In a file without other UTF-8, one byte of a
@@ -190,12 +180,16 @@ def _not_quite_utf8(file: BinaryIO) -> Encoding:
     is_cut = invalid == 1 and _cut_bytes(file) >= least_cut
     if is_cut or valid >= _VALID_PER_INVALID * invalid:
         return Encoding("utf-8", invalid)
+    if named and _decodes(file, named):
+        return Encoding(named)
     sample = _sample(file)
     guesses = _guesses(sample)
     mixed = valid > invalid / 10  # bytes of another encoding are hardly ever valid UTF-8 by chance
     codec = next((codec for codec in _accepted(sample, guesses, mixed) if _decodes(file, codec)), None)
     if codec:
         return Encoding(codec)
+    if named:
+        return Encoding(named, invalid_characters(file, named))
     perhaps = ""
     if guesses:
         perhaps = f" (perhaps {', '.join(codec for codec, _ in guesses[:3])})"

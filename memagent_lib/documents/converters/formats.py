@@ -24,12 +24,12 @@ from memagent_lib.documents.converters.converted import (
     printable,
 )
 from memagent_lib.documents.converters.encodings import marked_encoding, unmarked_utf16
-from memagent_lib.documents.converters.html_text import html_text
+from memagent_lib.documents.converters.html_text import html_text, page_label
 from memagent_lib.documents.converters.mail_text import mail_text
 from memagent_lib.documents.converters.notebook_text import notebook_text
 from memagent_lib.documents.converters.office_text import rtf_text, word_text
 from memagent_lib.documents.converters.pdf_text import pdf_text
-from memagent_lib.documents.converters.plain_text import plain_text
+from memagent_lib.documents.converters.plain_text import plain_text, whole_text
 from memagent_lib.documents.converters.subtitle_text import SUBTITLES, subtitle_text
 from memagent_lib.documents.converters.table_text import csv_text, spreadsheet_text
 from memagent_lib.documents.converters.xml_text import xml_text
@@ -42,9 +42,12 @@ _TEXT_CONTROLS = frozenset(b"\t\n\v\f\r\x1b\x08")
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 
-def _page(source: Source, _: ConverterOptions) -> Converted:
-    text, notes = html_text(source.read())
-    return Converted([Piece(text)], [f"{note} from {source.name}" for note in notes])
+def _page(source: Source, options: ConverterOptions) -> Converted:
+    with source.open() as stream:
+        label = page_label(stream.read(HEAD_BYTES))
+    page, notes = whole_text(source, options, label)
+    text, left_out = html_text(page)
+    return Converted([Piece(text)], [*notes, *(f"{note} from {source.name}" for note in left_out)])
 
 
 def _mail(source: Source, options: ConverterOptions) -> Converted:

@@ -19,7 +19,6 @@ from html.parser import HTMLParser
 from typing import NamedTuple
 
 from memagent_lib.documents.converters.converted import counted
-from memagent_lib.documents.converters.encodings import decode
 
 MAX_SPAN = 100
 REPEATED_CELL_CHARS = 200
@@ -69,15 +68,14 @@ class PageText(NamedTuple):
     notes: list[str]
 
 
-def html_text(page: bytes | str, charset: str | None = None) -> PageText:
-    """Convert a page to text.
+def page_label(page: bytes) -> str | None:
+    """Return the encoding that a page declares, by its ``<meta>`` or its XML declaration."""
+    declared = _CHARSET.search(page[:4096])
+    return declared[1].decode("ascii", errors="replace") if declared else None
 
-    Bytes that are not UTF-8 are decoded with ``charset``, or else with the encoding that the page declares.
-    """
-    if isinstance(page, bytes):
-        declared = _CHARSET.search(page[:4096])
-        label = declared[1].decode("ascii") if declared else None
-        page = decode(page, charset or label)
+
+def html_text(page: str) -> PageText:
+    """Convert a page to text."""
     reader = _PageReader(NESTED_FRAMES)
     reader.read(page)
     text = "".join(f"{line}\n" for line in reader.lines)

@@ -11,6 +11,7 @@ import email
 import email.policy
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from email.message import EmailMessage
 
 from memagent_lib.documents.converters.converted import (
@@ -21,13 +22,15 @@ from memagent_lib.documents.converters.converted import (
     Unreadable,
     printable,
 )
-from memagent_lib.documents.converters.encodings import codec_of, decode
-from memagent_lib.documents.converters.html_text import html_text
+from memagent_lib.documents.converters.encodings import codec_of
+from memagent_lib.documents.converters.html_text import PageText, html_text, page_label
+from memagent_lib.documents.converters.plain_text import part_text
 from memagent_lib.text import whole_characters
 
 HEADERS = ("From", "To", "Cc", "Date", "Subject")
 MAX_DEPTH = 8
 SAME_WORDS = 0.7
+_NOTHING = PageText("", [])
 _NEXT_MAIL = re.compile(rb"(?:^|\n)\r?\n?From [^\n]+\n(?=[A-Za-z-]+: )")
 
 Attachment = Callable[[Source, ConverterOptions], Converted]
@@ -80,21 +83,21 @@ class _MailReader:
         elif _is_attached(part):
             self._attached(part, where, depth)
         else:
-            self._add(_body(part), where)
+            self._add(self._body(part, where), where)
 
     def _alternatives(self, parts: list[EmailMessage], where: str, depth: int) -> None:
         """Read the plain part if it has most of the words of the richest part; otherwise read the richest part."""
-        texts = {part: _body(part) for part in parts if part.get_content_maintype() == "text"}
+        texts = {part: self._body(part, where) for part in parts if part.get_content_maintype() == "text"}
         for part in parts:
             if part not in texts:
                 self._part(part, where, depth + 1)
         if not texts:
             return
-        plain = next((text for part, text in texts.items() if part.get_content_type() == "text/plain"), "")
+        plain = next((text for part, text in texts.items() if part.get_content_type() == "text/plain"), _NOTHING)
         others = [text for part, text in texts.items() if part.get_content_type() != "text/plain"]
-        richest = max(others, key=len, default="")
-        words = set(re.findall(r"\w+", richest))
-        shared = words & set(re.findall(r"\w+", plain))
+        richest = max(others, key=lambda body: len(body.text), default=_NOTHING)
+        words = set(re.findall(r"\w+", richest.text))
+        shared = words & set(re.findall(r"\w+", plain.text))
         # Not all words: HTML has some of its own, such as those of buttons.
         self._add(plain if len(shared) >= SAME_WORDS * len(words) else richest, where)
 
@@ -107,7 +110,9 @@ class _MailReader:
             # Messages attached to messages could nest without end.
             if depth >= MAX_DEPTH:
                 raise Unreadable("nested too deep")
-            converted = self._attachment(Source.memory(name, data), self._options)
+            label = _charset(part)
+            options = replace(self._options, encoding=None) if label else self._options
+            converted = self._attachment(Source.memory(name, data, label), options)
         except Unreadable as reason:
             self.notes.append(f"{here} of {self._name} left out: it is {reason}")
             return
@@ -115,9 +120,25 @@ class _MailReader:
         self.pieces += [Piece(piece.text, _joined(here, piece.where)) for piece in converted.pieces]
         self.notes += [f"{note} ({self._name})" for note in converted.notes]
 
-    def _add(self, text: str, where: str) -> None:
-        if text.strip():
-            self.pieces.append(Piece(f"{text.rstrip()}\n", where))
+    def _body(self, part: EmailMessage, where: str) -> PageText:
+        """Return the text of a part, with its notes.
+
+        The standard library would fail at an unknown charset, and would not guess a missing one.
+        """
+        data = part.get_payload(decode=True) or b""
+        is_page = part.get_content_subtype() in ("html", "xhtml")
+        label = _charset(part) or (page_label(data) if is_page else None)
+        name = f"{where} of {self._name}" if where else self._name
+        text, notes = part_text(Source.memory(name, data), self._options, label)
+        if not is_page:
+            return PageText(text.replace("\r\n", "\n"), notes)
+        text, left_out = html_text(text)
+        return PageText(text, [*notes, *(f"{note} from {name}" for note in left_out)])
+
+    def _add(self, body: PageText, where: str) -> None:
+        self.notes += body.notes
+        if body.text.strip():
+            self.pieces.append(Piece(f"{body.text.rstrip()}\n", where))
 
 
 def _joined(*parts: str) -> str:
@@ -135,18 +156,6 @@ def _header(mail: EmailMessage, name: str) -> str:
 def _is_attached(part: EmailMessage) -> bool:
     is_text = part.get_content_maintype() in ("text", "multipart")  # a multipart without its boundary is text
     return part.get_content_disposition() == "attachment" or not is_text or bool(part.get_filename())
-
-
-def _body(part: EmailMessage) -> str:
-    """Return the text of a part.
-
-    The standard library would fail at an unknown charset, and would not guess a missing one.
-    """
-    data = part.get_payload(decode=True) or b""
-    charset = _charset(part)
-    if part.get_content_subtype() in ("html", "xhtml"):
-        return html_text(data, charset).text
-    return decode(data, charset).replace("\r\n", "\n")
 
 
 def _charset(part: EmailMessage) -> str | None:

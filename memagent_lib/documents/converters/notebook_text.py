@@ -8,24 +8,24 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from memagent_lib.documents.converters.converted import Converted, ConverterOptions, Piece, Source, Unreadable, counted
-from memagent_lib.documents.converters.encodings import decode
 from memagent_lib.documents.converters.html_text import html_text
+from memagent_lib.documents.converters.plain_text import whole_text
 
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-def notebook_text(source: Source, _: ConverterOptions) -> Converted:
+def notebook_text(source: Source, options: ConverterOptions) -> Converted:
     """Convert a notebook of any version. Code is fenced as in Markdown; pictures are counted as left out."""
     import nbformat
 
-    text = decode(source.read())
+    # Notebooks are UTF-8 by their specification, whatever the text files beside them are.
+    text, notes = whole_text(source, ConverterOptions(), options.encoding)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # cells without an id, which nearly all notebooks have
             pieces, silent = _cells(nbformat.reads(text, as_version=4).cells)
     except Exception as broken:  # nbformat checks little, so a malformed cell may raise any error
         raise Unreadable(f"no notebook that nbformat can read ({str(broken)[:120]}); save it again") from broken
-    notes = []
     if silent:
         notes.append(f"{counted(silent, 'output')} of {source.name} left out (pictures, or no text)")
     return Converted(pieces, notes)

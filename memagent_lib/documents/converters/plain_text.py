@@ -1,4 +1,7 @@
-"""Read plain text and Markdown unchanged, block by block: a gigabyte takes no more memory than a page."""
+"""Read plain text and Markdown unchanged, block by block: a gigabyte takes no more memory than a page.
+
+The other formats that are text (HTML, XML, subtitles, parts of mail, ...) are decoded here, too.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,14 @@ from memagent_lib.documents.converters.converted import (
     Source,
     Unreadable,
 )
-from memagent_lib.documents.converters.encodings import Encoding, codec_of, decoded, find_encoding, invalid_characters
+from memagent_lib.documents.converters.encodings import (
+    Encoding,
+    UnknownEncoding,
+    codec_of,
+    decoded,
+    find_encoding,
+    invalid_characters,
+)
 
 
 def plain_text(source: Source, options: ConverterOptions) -> Converted:
@@ -32,14 +42,35 @@ def plain_text(source: Source, options: ConverterOptions) -> Converted:
     return Converted(Lazily(pieces), notes)
 
 
-def encoding_of(source: Source, options: ConverterOptions) -> tuple[Encoding, list[str]]:
+def whole_text(source: Source, options: ConverterOptions, label: str | None = None) -> tuple[str, list[str]]:
+    """Return a file's text without its byte order mark, and the notes of :func:`encoding_of`, which may also raise."""
+    data = source.read()
+    encoding, notes = encoding_of(source, options, label)
+    return data.decode(encoding.codec, errors="replace").removeprefix("\ufeff"), notes
+
+
+def part_text(part: Source, options: ConverterOptions, label: str | None = None) -> tuple[str, list[str]]:
+    """Decode a part of a file, such as a chapter of a book, and return its text and notes.
+
+    The encoding in ``options`` is meant for other parts if this one declares its own (``label``), or is UTF-8. If no
+    encoding is certain, the part is read as Windows-1252 with a note, because a refusal would lose the whole file.
+    """
+    try:
+        return whole_text(part, ConverterOptions(), label or options.encoding)
+    except UnknownEncoding:
+        text = part.read().decode("cp1252", errors="replace")
+        return text, [f"the encoding of {part.name} is uncertain; it is read as CP1252 unless --encoding names it"]
+
+
+def encoding_of(source: Source, options: ConverterOptions, label: str | None = None) -> tuple[Encoding, list[str]]:
     """Return a file's encoding, and a list that has a line about invalid bytes if there are any.
 
-    Raises :class:`Unreadable` if the encoding cannot be detected, or if the one that ``options`` names is unknown.
+    ``label`` is the encoding that the file itself declares. Raises :class:`Unreadable` if the encoding cannot be
+    detected, or if the one that ``options`` names is unknown.
     """
     with source.open() as stream:
         if options.encoding is None:
-            encoding = find_encoding(stream)
+            encoding = find_encoding(stream, source.label or label)
         else:
             # A named encoding is not checked against the bytes: the user knows better, and invalid bytes are reported.
             codec = codec_of(options.encoding)

@@ -6,7 +6,7 @@ import html
 import re
 
 from memagent_lib.documents.converters.converted import Converted, ConverterOptions, Piece, Source, Unreadable
-from memagent_lib.documents.converters.encodings import decode
+from memagent_lib.documents.converters.plain_text import whole_text
 
 _TIME = r"(?:\d+:)?\d{1,2}:\d{2}[.,]\d{1,3}"
 _CUE = re.compile(rf"^\s*((?:\d+:)?\d{{1,2}}:\d{{2}})[.,]\d{{1,3}}\s*-->\s*{_TIME}[^\n]*$", re.MULTILINE)
@@ -16,9 +16,10 @@ SUBTITLES = re.compile(rf"\s*(?:WEBVTT\b|\d+[ \t]*\r?\n{_TIME}[ \t]*-->)")
 """How subtitles begin."""
 
 
-def subtitle_text(source: Source, _: ConverterOptions) -> Converted:
+def subtitle_text(source: Source, options: ConverterOptions) -> Converted:
     """Convert subtitles. Numbers, end times, positions, styles and notes to translators are left out."""
-    text = decode(source.read()).replace("\r\n", "\n").replace("\r", "\n")
+    text, notes = whole_text(source, options)
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     cues = list(_CUE.finditer(text))
     if not cues:
         raise Unreadable("subtitles without a line of times (00:00:01,000 --> 00:00:02,000); save it as text")
@@ -33,5 +34,5 @@ def subtitle_text(source: Source, _: ConverterOptions) -> Converted:
         spoken = "\n".join(line.strip() for line in spoken.splitlines() if line.strip())
         if spoken:
             lines.append(f"[{cue[1]}] {spoken}")
-    notes = [f"numbers, end times and styles left out from {source.name}"]
+    notes.append(f"numbers, end times and styles left out from {source.name}")
     return Converted([Piece("\n".join(lines) + "\n")], notes)

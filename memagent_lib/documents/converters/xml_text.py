@@ -12,8 +12,9 @@ from itertools import pairwise
 from xml.etree import ElementTree
 
 from memagent_lib.documents.converters.converted import Converted, ConverterOptions, Piece, Source, Unreadable, counted
-from memagent_lib.documents.converters.encodings import codec_of, decode
+from memagent_lib.documents.converters.encodings import codec_of
 from memagent_lib.documents.converters.html_text import html_text
+from memagent_lib.documents.converters.plain_text import whole_text
 
 _FEEDS = ("rss", "feed", "RDF")
 _PAGES = ("content", "description", "encoded", "summary")  # elements of a feed that hold HTML
@@ -24,7 +25,7 @@ _XML = "{http://www.w3.org/XML/1998/namespace}"
 
 def xml_text(source: Source, options: ConverterOptions) -> Converted:
     """Convert an XML file. An element without text is read by its attributes; other attributes are counted."""
-    text = _decoded(source.read(), options.encoding)
+    text, notes = _decoded(source, options)
     # Names such as &nbsp; are defined in a DTD that is somewhere else.
     text = _ENTITY.sub(lambda found: html5.get(found[1], found[0]), text)
     try:
@@ -36,20 +37,20 @@ def xml_text(source: Source, options: ConverterOptions) -> Converted:
         if len(element) or _has_text(element.text):
             left_out += len(_attributes(element))
     lines = "\n".join(_lines(root, _name(root) in _FEEDS))
-    notes = []
     if left_out:
         notes.append(f"{counted(left_out, 'attribute')} of elements with text left out from {source.name}")
     return Converted([Piece(f"{lines}\n" if lines else "")], notes)
 
 
-def _decoded(data: bytes, encoding: str | None) -> str:
-    """Decode a file by the named encoding, or else by the one that its declaration names."""
+def _decoded(source: Source, options: ConverterOptions) -> tuple[str, list[str]]:
+    """Decode a file by the encoding that ``options`` name, or else by the one that its declaration names."""
+    data = source.read()
     declared = _DECLARED.match(data)
-    codec = codec_of(encoding or (declared[1].decode("ascii") if declared else ""))
-    if codec is None:
-        return decode(data)
+    codec = codec_of(declared[1].decode("ascii")) if declared else None
+    if options.encoding or codec is None:
+        return whole_text(source, options)
     try:
-        return data.decode(codec)
+        return data.decode(codec), []
     except UnicodeDecodeError:
         raise Unreadable(f"not in {codec.upper()}, which its first line declares; name its encoding") from None
 
