@@ -23,12 +23,14 @@ from memagent_lib.documents.converters import (
     Unreadable,
     convert,
     format_of,
+    natural_order,
     printable,
     require_ocr,
 )
 from memagent_lib.errors import UserError
 
 MOST_WARNINGS = 10
+_NOT_YOURS = "not yours to read (no permission)"
 
 
 class DocumentError(UserError, ValueError):
@@ -228,7 +230,7 @@ def _is_without_text(converted: Converted) -> bool:
 
 
 def _files(paths: Sequence[Path], options: ConverterOptions) -> tuple[list[_File], list[SkippedFile]]:
-    """Return the files to read and the files left out. Files in a folder are ordered by name."""
+    """Return the files to read and the files left out. Files in a folder are in natural order."""
     if not paths:
         raise DocumentError("no file to read; give at least one file or folder")
     files: list[_File] = []
@@ -257,8 +259,11 @@ def _nothing_to_read(paths: Sequence[Path], left_out: Sequence[SkippedFile]) -> 
 
 
 def _add_folder(folder: Path, options: ConverterOptions, files: list[_File], left_out: list[SkippedFile]) -> None:
-    inside = sorted(_walk(folder))
-    if not inside:
+    closed: list[SkippedFile] = []
+    # The names themselves decide between ``1.txt`` and ``01.txt``.
+    inside = sorted(_walk(folder, closed), key=lambda path: ([natural_order(part) for part in path.parts], path))
+    left_out += closed
+    if not inside and not closed:
         raise DocumentError(f"the folder {str(folder)!r} holds no files")
     for path in inside:
         try:
@@ -270,28 +275,36 @@ def _add_folder(folder: Path, options: ConverterOptions, files: list[_File], lef
             left_out.append(SkippedFile(path, str(reason)))
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    """Yield the files below a folder, and the folders that are not entered: hidden folders and links."""
-    for where, folders, names in os.walk(folder):
+def _walk(folder: Path, closed: list[SkippedFile]) -> Iterator[Path]:
+    """Yield the files below a folder, and the folders that are not entered: hidden folders and links.
+
+    Folders that cannot be listed are added to ``closed``.
+    """
+
+    def skip(error: OSError) -> None:
+        reason = _NOT_YOURS if isinstance(error, PermissionError) else f"a folder that cannot be listed ({error})"
+        closed.append(SkippedFile(Path(error.filename or folder), reason))
+
+    for where, folders, names in os.walk(folder, onerror=skip):
         at = Path(where)
-        closed = [name for name in folders if name.startswith(".") or (at / name).is_symlink()]
+        unentered = [name for name in folders if name.startswith(".") or (at / name).is_symlink()]
         # The list itself is changed, so that os.walk does not enter the removed folders.
-        folders[:] = [name for name in folders if name not in closed]
-        yield from (at / name for name in (*names, *closed))
+        folders[:] = [name for name in folders if name not in unentered]
+        yield from (at / name for name in (*names, *unentered))
 
 
 def _kind(path: Path, options: ConverterOptions) -> str:
     """Return a file's format. Nothing that could block, such as a pipe, is opened."""
-    if path.is_dir():
-        raise Unreadable("a link to a folder")
-    if not path.exists():
-        raise Unreadable("a link to nothing")
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise Unreadable("a pipe or device; write its output to a file and read that")
     try:
+        if path.is_dir():
+            raise Unreadable("a link to a folder")
+        if not path.exists():
+            raise Unreadable("a link to nothing")
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise Unreadable("a pipe or device; write its output to a file and read that")
         return format_of(Source.file(path), options)
-    except PermissionError:
-        raise Unreadable("not yours to read (no permission)") from None
+    except PermissionError:  # of the file, or of the folder that holds it
+        raise Unreadable(_NOT_YOURS) from None
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

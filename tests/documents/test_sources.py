@@ -46,6 +46,30 @@ def test_a_folder_is_one_document_with_the_names_of_its_files(tmp_path):
     }
 
 
+def test_files_of_a_folder_are_in_the_order_of_their_numbers(tmp_path):
+    names = ["a.txt", "a2.txt", "a10.txt", "part 9/1.txt", "part 10/1.txt"]
+    for name in reversed(names):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    assert text_of(tmp_path)[1].names == names
+
+
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "private").mkdir()
+    scandir = os.scandir  # replaced, because nothing is closed to the root user of a container
+
+    def refusing(path):
+        if "private" in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    assert text_of(tmp_path)[1].warnings == [f"left out: {tmp_path / 'private'} (not yours to read (no permission))"]
+    with pytest.raises(DocumentError, match=r"nothing to read in .*private is not yours to read"):
+        Document([tmp_path / "private"])
+
+
 def test_a_document_that_follows_another_is_placed_after_it(tmp_path):
     (tmp_path / "monday.txt").write_text("first day")
     (tmp_path / "tuesday.txt").write_text("second day")

@@ -11,6 +11,7 @@ from memagent_lib.documents.converters.converted import (
     Piece,
     Source,
     Unreadable,
+    natural_order,
     printable,
 )
 from memagent_lib.documents.converters.formats import CONVERTERS, convert, format_of
@@ -25,6 +26,7 @@ __all__ = [
     "Unreadable",
     "convert",
     "format_of",
+    "natural_order",
     "printable",
     "require_ocr",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ MAX_BYTES = 1 << 29
 """The largest file, or unpacked archive, that is converted in memory. Plain text and CSV have no limit."""
 # Libraries put whole dumps into their errors.
 LONGEST_REASON = 300
+_NUMBER_DIGITS = 32
 
 
 def printable(text: object) -> str:
@@ -20,6 +22,11 @@ def printable(text: object) -> str:
     if line.isprintable():
         return line
     return repr(line)[1:-1]
+
+
+def natural_order(name: str) -> str:
+    """Return a sort key by which the numbers in names sort by their value: ``chapter 2`` before ``chapter 10``."""
+    return re.sub(r"[0-9]+", lambda number: number[0].zfill(_NUMBER_DIGITS), name)
 
 
 class Unreadable(ValueError):

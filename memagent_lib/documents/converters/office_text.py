@@ -12,7 +12,15 @@ from collections.abc import Iterator
 from xml.etree import ElementTree
 
 from memagent_lib.documents.converters.archives import member, open_archive
-from memagent_lib.documents.converters.converted import Converted, ConverterOptions, Piece, Source, Unreadable, counted
+from memagent_lib.documents.converters.converted import (
+    Converted,
+    ConverterOptions,
+    Piece,
+    Source,
+    Unreadable,
+    counted,
+    natural_order,
+)
 from memagent_lib.documents.converters.html_text import html_text
 from memagent_lib.text import whole_characters
 
@@ -57,7 +65,7 @@ def _no_picture(_: object) -> dict[str, str]:
 def _around(archive: zipfile.ZipFile, kind: str) -> Iterator[str]:
     """Return the distinct texts of all headers or all footers. Left and right pages often repeat them."""
     texts = {}
-    for name in sorted(archive.namelist()):
+    for name in sorted(archive.namelist(), key=natural_order):
         if re.fullmatch(rf"word/{kind}\d*\.xml", name):
             try:
                 root = ElementTree.fromstring(member(archive, name))
