@@ -123,8 +123,8 @@ class OpenAICompatible:
             connector=aiohttp.TCPConnector(limit=CONNECTIONS),
             timeout=aiohttp.ClientTimeout(total=None),
             headers={**self._headers, "Content-Type": "application/json"},
-            # Proxies are configured by environment variables, as for other HTTP clients.
-            trust_env=True,
+            # Not trust_env, which would also take a user and password for this server from ~/.netrc.
+            proxy=_proxy_for(self.base_url),
         )
         self._slots = asyncio.Semaphore(CONNECTIONS)
 
@@ -304,6 +304,18 @@ def _address(base_url: str, api_key: str | None) -> tuple[str, dict[str, str]]:
         pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
         return public, {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
     return public, {}
+
+
+def _proxy_for(address: str) -> str | None:
+    """Return the proxy that the environment names for an address, as urllib does for the list of models."""
+    parts = urlsplit(address)
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    if not proxy or urllib.request.proxy_bypass(parts.netloc):
+        return None
+    # To urllib, the proxy of an https address speaks plain HTTP, whatever scheme it is given with.
+    if parts.scheme == "https" or "://" not in proxy:
+        return f"http://{proxy.rpartition('://')[2]}"
+    return proxy
 
 
 def _begins(body: bytes) -> str:

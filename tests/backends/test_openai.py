@@ -6,6 +6,7 @@ import json
 import math
 import socket
 import time
+import urllib.request
 from dataclasses import replace
 
 import pytest
@@ -292,6 +293,40 @@ async def test_no_secret_is_printed_by_any_error():
         with pytest.raises(ValueError, match="base_url must be an address such as http") as refusal:
             OpenAICompatible("small", Sampling(), base_url=wrong)
         assert "pw" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("key", ["hunter2", None])
+async def test_passwords_of_netrc_are_never_sent(key, tmp_path, monkeypatch):
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login me password secret\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    with serving(key=key) as server:
+        assert (await ask(opened(server, api_key=key))).text
+    assert server.authorizations == [f"Bearer {key}" if key else ""] * len(server.authorizations)
+    assert server.posts == 1
+
+
+@pytest.mark.parametrize("scheme", ["http://", ""])
+async def test_lists_and_replies_come_through_one_proxy(scheme, monkeypatch):
+    with serving() as server:
+        host = server.url.removeprefix("http://").removesuffix("/v1")
+        monkeypatch.setenv("http_proxy", f"{scheme}me:pass%20word@{host}")
+        monkeypatch.setenv("no_proxy", "other.invalid:8000")
+        monkeypatch.setattr(urllib.request, "_opener", None)  # it keeps the proxies of its first request
+        address = "http://model.invalid:8000/v1"
+        backend = OpenAICompatible("small", Sampling(), base_url=address, retry_policy=RetryPolicy(deadline_s=5))
+        assert (await ask(backend)).text
+    credentials = base64.b64encode(b"me:pass word").decode()
+    assert server.posts == 1
+    assert set(server.proxy_authorizations) == {f"Basic {credentials}"}
+
+
+async def test_a_server_in_no_proxy_is_reached_directly(monkeypatch):
+    with serving() as server:
+        monkeypatch.setenv("http_proxy", "http://proxy.invalid:1")
+        monkeypatch.setenv("no_proxy", server.url.removeprefix("http://").removesuffix("/v1"))
+        assert (await ask(opened(server, retry_policy=RetryPolicy(deadline_s=5)))).text
 
 
 async def test_a_request_that_hangs_ends_at_its_deadline():

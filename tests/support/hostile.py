@@ -39,6 +39,7 @@ class Server(ThreadingHTTPServer):
         self.bodies: list[dict[str, Any]] = []
         self.times: list[float] = []
         self.authorizations: list[str] = []
+        self.proxy_authorizations: list[str] = []
         self.refusal = ""
         self.fate: Callable[[str, int], str | None] = lambda body, attempt: None
         """Return the fault of each attempt at a request, whatever the order in which requests arrive."""
@@ -75,7 +76,7 @@ class _Handler(BaseHTTPRequestHandler):
         return
 
     def do_GET(self) -> None:
-        self.server.authorizations.append(self.headers.get("Authorization", ""))
+        self._note_authorization()
         if self.server.key and self.headers.get("Authorization") != f"Bearer {self.server.key}":
             return self._say(401, {"error": {"message": "bad key"}})
         if self.path in self.server.pages:
@@ -91,6 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._say(200, {"object": "list", "data": [card]})
 
     def do_POST(self) -> None:
+        self._note_authorization()
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if not self.path.endswith("/completions"):
             page = self.server.pages.get(self.path)
@@ -128,6 +130,11 @@ class _Handler(BaseHTTPRequestHandler):
             with self.server.lock:
                 self.server.answered[key] += 1
             self._say(200, self.server.reply(body))
+
+    def _note_authorization(self) -> None:
+        with self.server.lock:
+            self.server.authorizations.append(self.headers.get("Authorization", ""))
+            self.server.proxy_authorizations.append(self.headers.get("Proxy-Authorization", ""))
 
     def _say(self, status: int, body: dict[str, Any] | bytes, headers: dict[str, str] | None = None) -> None:
         self._raw(status, body if isinstance(body, bytes) else json.dumps(body).encode(), headers or {})
