@@ -130,19 +130,6 @@ def test_the_plan_says_what_each_stage_trains_on(tmp_path):
     assert by_task.endswith(", 9 examples, 2.5 to 20.0 each")
 
 
-def test_verls_own_ways_to_draw_examples_are_refused(tmp_path, tokenizer):
-    from memagent_lib.rl import RunFolder
-    from memagent_lib.rl.verl.verl_settings import verl_settings
-
-    tokenizer.hf.save_pretrained(tmp_path / "policy")
-    tables = TABLES | {
-        "data": TABLES["data"] | {"train": "a.parquet"},
-        "verl": TABLES["verl"] | {"data.shuffle": False},
-    }
-    with pytest.raises(SettingsError, match=r"\[verl\] sets data.shuffle; \[data\] decides"):
-        verl_settings(Recipe.from_tables(tables), RunFolder(tmp_path), "cpu")
-
-
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata's loader asks torch for it
 def test_the_trainer_draws_each_stages_rows_from_its_files(tmp_path, tokenizer):
     pytest.importorskip("verl")

@@ -10,7 +10,7 @@ from memagent_lib.prompts import Encoder, Template
 from memagent_lib.readers import READERS
 from memagent_lib.rl.config import Recipe, flatten
 from memagent_lib.rl.run_folder import RunFolder
-from memagent_lib.rl.verl.verl_keys import ACTOR, DEFAULTS, KINDS, MINI_BATCH, RENAMED, ROLLOUT
+from memagent_lib.rl.verl.verl_keys import ACTOR, DEFAULTS, KINDS, MINI_BATCH, OWNED, RENAMED, ROLLOUT
 from memagent_lib.rl.verl.verl_settings import compose, verl_settings
 from memagent_lib.settings import SettingsError
 from memagent_lib.trace import Kind
@@ -108,6 +108,10 @@ def test_overrides_win_and_may_be_bare_words(recipe):
         ),
         ("data.train=[]", ["train must be a path"]),
         ("steps=3", ["table.key=value"]),
+        ("verl.data.shuffle=false", ["verl.data.shuffle must be left out, got False: [data] decides which examples"]),
+        ("verl.+trainer.total_epochs=1", ["must be left out, got 1: verl.trainer.total_training_steps ends a run"]),
+        ("verl.trainer.default_local_dir=x", ["must be left out, got 'x': checkpoints are in the run's folder"]),
+        ("verl.trainer.resume_mode=disable", ["must be 'auto', got 'disable': --resume decides whether"]),
     ],
 )
 def test_a_wrong_setting_is_refused_with_what_would_be_right(recipe, override, words):
@@ -128,6 +132,7 @@ def test_every_new_name_of_an_old_key_is_one_of_verls():
     known = flatten(OmegaConf.to_container(compose({}), resolve=False))
     assert {now.removeprefix("verl.").split(" ")[0] for now in RENAMED.values()} <= set(known)
     assert set(KINDS) <= set(known)
+    assert set(OWNED) <= set(known)
 
 
 def test_reused_log_probs_need_a_single_optimizer_step(recipe):
@@ -180,6 +185,17 @@ def test_verl_has_room_for_the_readers_longest_prompt(recipe, tmp_path, tokenize
     assert chosen["data.max_prompt_length"] == longest
     assert chosen["actor_rollout_ref.rollout.max_model_len"] == encoder.window_of(memories)
     assert reader in ("overwrite", "map_merge") or longest > encoder.prompt_limit(Kind.READ)
+
+
+def test_verl_always_logs_to_the_file_of_metrics(recipe, tmp_path, tokenizer):
+    save_policy(tmp_path / "policy", tokenizer)
+    for chosen, loggers in (
+        ([], ["console", "file"]),
+        (["verl.trainer.logger=wandb"], ["wandb", "file"]),
+        (["verl.trainer.logger=['file','console']"], ["file", "console"]),
+    ):
+        config = Recipe.load(recipe, [f"model.path={tmp_path / 'policy'}", *chosen])
+        assert verl_settings(config, RunFolder(tmp_path / "run"), "cpu")["trainer.logger"] == loggers
 
 
 def rates(recipe, tmp_path, tokenizer, *settings: str) -> list[float]:

@@ -1,4 +1,4 @@
-"""The settings of verl that a recipe sets: their defaults, and the values that are refused.
+"""The settings of verl that a recipe sets: their defaults, and the names and values that are refused.
 
 The names are those of verl's configuration (``verl/trainer/config/ppo_trainer.yaml``), but verl is not loaded.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 ACTOR = "actor_rollout_ref.actor"
 ROLLOUT = "actor_rollout_ref.rollout"
@@ -16,6 +16,7 @@ PROMPTS = "data.train_batch_size"
 ROLLOUTS = f"{ROLLOUT}.n"
 MINI_BATCH = f"{ACTOR}.ppo_mini_batch_size"
 REUSE_LOGPROBS = "algorithm.rollout_correction.bypass_mode"
+LOGGER = "trainer.logger"
 SAVE_FREQ = "trainer.save_freq"
 TEST_FREQ = "trainer.test_freq"
 NODES = "trainer.nnodes"
@@ -61,6 +62,28 @@ AT_LEAST_ZERO = (
 KINDS = {name: type(default) for name, default in DEFAULTS.items()} | dict.fromkeys((STEPS, MINI_BATCH, SAVE_FREQ), int)
 KIND_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
+
+class Owned(NamedTuple):
+    """A setting of verl that this library decides: the reason, and the only ``value`` that a recipe may give it."""
+
+    reason: str
+    value: Any = None
+
+
+_DRAWING = Owned("[data] decides which examples a step trains on")
+_CHECKPOINTS = Owned("train.keep_checkpoints decides which checkpoints stay")
+OWNED = {
+    **dict.fromkeys(("data.shuffle", "data.train_files", "data.train_max_samples"), _DRAWING),
+    "data.filter_overlong_prompts": _DRAWING,
+    "trainer.default_local_dir": Owned("checkpoints are in the run's folder, where --resume and the export find them"),
+    "trainer.del_local_ckpt_after_load": _CHECKPOINTS,
+    "trainer.max_actor_ckpt_to_keep": _CHECKPOINTS,
+    "trainer.resume_mode": Owned("--resume decides whether a run continues from its last checkpoint", "auto"),
+    "trainer.total_epochs": Owned(f"verl.{STEPS} ends a run"),
+    "trainer.v1.trainer_mode": Owned("the trainer of a run extends verl's synchronous one", "sync"),
+    "trainer.val_only": Owned("a run trains; `memagent evaluate` scores a policy without training it", False),
+}
+
 # Keys of recipes before 2026-11-26, and the settings that replace them now.
 RENAMED = {
     "model.workers": f"verl.{WORKERS}",
@@ -92,8 +115,10 @@ RENAMED = {
 def completed(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``chosen``, completed with :data:`DEFAULTS`.
 
-    Raises ``ValueError``, which names the setting, if a value is missing, of the wrong type, or unusable for training.
+    Raises ``ValueError``, which names the setting, if a value is missing, of the wrong type, or unusable for training,
+    or if the setting is one of :data:`OWNED`.
     """
+    _check_owned(chosen)
     values = DEFAULTS | dict(chosen)
     if STEPS not in values:
         raise ValueError(f"verl.{STEPS} is missing; set it to the number of steps that the run makes")
@@ -110,6 +135,14 @@ def completed(chosen: Mapping[str, Any]) -> dict[str, Any]:
 def mini_batches(values: Mapping[str, Any]) -> int:
     """Return the number of optimizer steps per batch of prompts."""
     return values[PROMPTS] // values.get(MINI_BATCH, values[PROMPTS])
+
+
+def _check_owned(chosen: Mapping[str, Any]) -> None:
+    for name, value in chosen.items():
+        owned = OWNED.get(name.removeprefix("+"))
+        if owned and (owned.value is None or value != owned.value):
+            right = "left out" if owned.value is None else repr(owned.value)
+            raise ValueError(f"verl.{name} must be {right}, got {value!r}: {owned.reason}")
 
 
 def _check_numbers(values: Mapping[str, Any]) -> None:

@@ -22,6 +22,7 @@ from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.rl.verl.verl_keys import (
     ACTOR,
     CHAT_TEMPLATE,
+    LOGGER,
     MINI_BATCH,
     PACKED,
     REUSE_LOGPROBS,
@@ -33,7 +34,6 @@ from memagent_lib.settings import SettingsError
 from memagent_lib.text import Tokenizer
 
 AGENT_FILE = "agent_loop.json"
-DRAWING = {f"data.{name}" for name in ("shuffle", "train_files", "train_max_samples", "filter_overlong_prompts")}
 MICRO_BATCH_TOKENS = 16_384  # at least, on a GPU: twice a small window would make micro-batches of two or three rows
 MOST_IN_UPDATE = 0.6  # of a GPU's memory, for weights, gradients and moments during the update
 MOST_BESIDE_SAMPLING = 0.4  # of a GPU's memory, for the same while vLLM samples
@@ -42,20 +42,23 @@ POLL_S = 0.2  # how often the trainer looks whether the rollouts have finished
 
 
 def verl_settings(recipe: Recipe, folder: RunFolder, device: str) -> dict[str, Any]:
-    """Return verl's settings for a recipe by dotted name. A leading ``+`` marks a name that verl does not define.
-
-    Raises :class:`SettingsError` if ``[verl]`` sets what only ``[data]`` may decide.
-    """
-    refused = DRAWING & set(recipe.verl)
-    if refused:
-        raise SettingsError(f"[verl] sets {', '.join(sorted(refused))}; [data] decides which examples a step trains on")
+    """Return verl's settings for a recipe by dotted name. A leading ``+`` marks a name that verl does not define."""
     encoder = encoder_of(recipe)
     settings = _model_and_data(recipe, encoder) | _objective(recipe) | _rollout(recipe, folder, encoder)
     settings |= _trainer(recipe, folder)
     settings |= cpu_settings(recipe, encoder) if device == "cpu" else _cuda(recipe, encoder)
     chosen = {name.removeprefix("+") for name in recipe.verl}
     settings = {name: value for name, value in settings.items() if name.removeprefix("+") not in chosen}
-    return settings | dict(recipe.verl)
+    return settings | dict(recipe.verl) | _loggers(recipe)
+
+
+def _loggers(recipe: Recipe) -> dict[str, Any]:
+    """Return verl's setting of its loggers. They always include the file that the supervisor reads."""
+    chosen = recipe.verl.get(LOGGER, "console")
+    loggers = [chosen] if isinstance(chosen, str) else list(chosen)
+    if "file" not in loggers:
+        loggers.append("file")
+    return {LOGGER: loggers}
 
 
 def encoder_of(recipe: Recipe) -> Encoder:
@@ -196,7 +199,6 @@ def _trainer(recipe: Recipe, folder: RunFolder) -> dict[str, Any]:
     return {
         "trainer.project_name": recipe.tracking.experiment,
         "trainer.experiment_name": recipe.tracking.run_name or folder.path.name,
-        "trainer.logger": ["console", "file"],  # the supervisor reads the file
         "trainer.total_epochs": 1 << 30,  # the number of steps ends a run
         "trainer.val_before_train": recipe.verl[TEST_FREQ] > 0,
         SAVE_FREQ: recipe.steps,
