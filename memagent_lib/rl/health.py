@@ -107,7 +107,7 @@ BOUNDS = (
         compared=_before,
         to=f"five times its median of the {BEFORE} steps before",
         means="a few rows dominate the update, or the policy has left the region where its rollouts were drawn",
-        change=f"lower {LR} or actor.grad_clip",
+        change=f"lower {LR}; actor.optim.clip_grad limits each update, but this norm is that before clipping",
         source="ZClip, arXiv 2504.02507",
     ),
     Bound(

@@ -14,12 +14,13 @@ from typing import Any
 import torch
 from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla, register_policy_loss
 
-NAME = "memagent"
+from memagent_lib.rl.verl.verl_keys import OWN_LOSS
+
 PREFIX = "moment/"
 _MOMENTS = ("tokens", "old", "new", "old_old", "new_new", "old_new", "difference")
 
 
-@register_policy_loss(NAME)
+@register_policy_loss(OWN_LOSS)
 def memagent_loss(
     old_log_prob: torch.Tensor,
     log_prob: torch.Tensor,

@@ -301,9 +301,14 @@ class MemAgentTrainer(RunTrainer):
         return batch
 
     def _log_moments(self, measured: dict[str, list[float]], metrics: dict[str, Any]) -> None:
-        """Count the rows trained; compare sampler and actor here if the update makes the only forward pass."""
+        """Count the rows trained; compare sampler and actor here if the update makes the only forward pass.
+
+        Nothing is measured if the recipe chooses one of verl's losses, because only our own returns the sums.
+        """
         prefix = f"actor/{PREFIX}"
         found = {name.removeprefix("actor/"): measured.pop(name) for name in list(measured) if name.startswith(prefix)}
+        if not found:
+            return
         mini_batches = [dict(zip(found, values, strict=True)) for values in zip(*found.values(), strict=True)]
         metrics["rows/trained"] = sum(map(rows_trained, mini_batches))
         if self.config.algorithm.rollout_correction.bypass_mode:

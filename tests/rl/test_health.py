@@ -10,6 +10,7 @@ import pytest
 from memagent_lib.rl import Recipe, RunFolder, TrainingState, TrainingStatus, signs
 from memagent_lib.rl.health import BOUNDS, points_of
 from memagent_lib.rl.run.supervisor import Supervisor
+from memagent_lib.rl.verl.verl_keys import OWNED
 from memagent_lib.settings import SettingsError
 
 TABLES = {
@@ -66,6 +67,8 @@ def test_a_bound_that_is_no_longer_crossed_is_no_sign() -> None:
 
 def test_every_bound_names_a_meaning_a_change_and_a_source() -> None:
     assert all(bound.means and bound.change and bound.source for bound in BOUNDS)
+    owned = [name.removeprefix("actor_rollout_ref.") for name in OWNED]
+    assert not [name for name in owned for bound in BOUNDS if name in bound.change]
     assert all((bound.least is None) != (bound.most is None) for bound in BOUNDS)
 
 

@@ -204,8 +204,8 @@ def test_a_run_is_not_resumed_as_another_one(config, tmp_path, table, values, na
 def test_a_run_is_not_resumed_with_other_weights_or_algorithm(config, tmp_path):
     (tmp_path / "policy" / "model.safetensors").write_bytes(b"one")
     folder = with_checkpoint(config, tmp_path / "run")
-    other = but(config, "verl", **{"algorithm.use_kl_in_reward": True})
-    with pytest.raises(RunError, match=r"verl.algorithm.use_kl_in_reward was None and is True"):
+    other = but(config, "verl", **{"algorithm.rollout_correction.rollout_is_threshold": 3.0})
+    with pytest.raises(RunError, match=r"rollout_correction\.rollout_is_threshold was None and is 3\.0"):
         launch(other, folder.path, resume=True)
     (tmp_path / "policy" / "model.safetensors").write_bytes(b"two")
     with pytest.raises(RunError, match=r"the weights in .*policy are not those that the run was started with"):

@@ -111,6 +111,9 @@ def test_overrides_win_and_may_be_bare_words(recipe):
         ("verl.data.shuffle=false", ["verl.data.shuffle must be left out, got False: [data] decides which examples"]),
         ("verl.+trainer.total_epochs=1", ["must be left out, got 1: verl.trainer.total_training_steps ends a run"]),
         ("verl.trainer.default_local_dir=x", ["must be left out, got 'x': checkpoints are in the run's folder"]),
+        ("verl.algorithm.adv_estimator=rloo", ["must be 'grpo', got 'rloo': advantages are those of train.credit"]),
+        ("verl.algorithm.use_kl_in_reward=true", ["must be False, got True: ", f"set verl.{ACTOR}.use_kl_loss"]),
+        (f"verl.{ACTOR}.grad_clip=0.5", [f"must be left out, got 0.5: verl reads verl.{ACTOR}.optim.clip_grad"]),
         ("verl.trainer.resume_mode=disable", ["must be 'auto', got 'disable': --resume decides whether"]),
     ],
 )
@@ -135,9 +138,13 @@ def test_every_new_name_of_an_old_key_is_one_of_verls():
     assert set(OWNED) <= set(known)
 
 
-def test_reused_log_probs_need_a_single_optimizer_step(recipe):
+def test_reused_log_probs_need_our_loss_and_one_optimizer_step(recipe):
     reuse = "verl.algorithm.rollout_correction.bypass_mode=true"
     assert Recipe.load(recipe, [reuse]).mini_batches == 1
+    gspo = f"verl.{ACTOR}.policy_loss.loss_mode=gspo"
+    assert Recipe.load(recipe, [gspo]).mini_batches == 1
+    with pytest.raises(SettingsError, match=r"loss_mode must be 'memagent' with .*bypass_mode, got 'gspo'"):
+        Recipe.load(recipe, [reuse, gspo])
     with pytest.raises(SettingsError, match=r"bypass_mode needs .*ppo_mini_batch_size = data\.train_batch_size = 128"):
         Recipe.load(recipe, [reuse, f"verl.{MINI_BATCH}=64"])
 

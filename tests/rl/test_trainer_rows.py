@@ -139,6 +139,27 @@ def test_a_reward_that_is_not_finite_stops_the_run(trainer, queue):
         balanced(trainer)
 
 
+def updating(trainer, tmp_path, measured: dict) -> None:
+    """Let the trainer's workers answer an update with these metrics."""
+    actor = trainer.config.actor_rollout_ref.actor
+    actor.calculate_entropy, actor.entropy_coeff, actor.ppo_epochs, actor.data_loader_seed = False, 0.0, 1, 0
+    trainer.config.actor_rollout_ref.rollout = SimpleNamespace(temperature=1.0)
+    trainer.settings.trace_folder = str(tmp_path / "traces")
+    trainer.actor_rollout_wg = SimpleNamespace(update_actor=lambda rows: {"metrics": measured})
+
+
+def test_a_loss_of_verls_own_counts_no_rows(trainer, tmp_path):
+    updating(trainer, tmp_path, {"grad_norm": [0.5], "mfu": [0.1], "pg_loss": [0.2]})
+    metrics = {}
+    trainer._update_actor(batch(), metrics)
+    assert metrics == {
+        "optimizer/steps": 1,
+        "perf/mfu/actor": 0.1,
+        "actor/grad_norm": 0.5,
+        "actor/pg_loss": 0.2,
+    }
+
+
 @pytest.mark.parametrize(
     ("spoiled", "reason"),
     [
@@ -149,12 +170,7 @@ def test_a_reward_that_is_not_finite_stops_the_run(trainer, queue):
 def test_a_gradient_that_is_not_finite_stops_the_run(trainer, queue, tmp_path, spoiled, reason):
     from memagent_lib.rl.trainer import NotFinite
 
-    actor = trainer.config.actor_rollout_ref.actor
-    actor.calculate_entropy, actor.entropy_coeff, actor.ppo_epochs, actor.data_loader_seed = False, 0.0, 1, 0
-    trainer.config.actor_rollout_ref.rollout = SimpleNamespace(temperature=1.0)
-    trainer.settings.trace_folder = str(tmp_path / "traces")
-    norms = {"metrics": {"grad_norm": [0.5, math.nan]}}
-    trainer.actor_rollout_wg = SimpleNamespace(update_actor=lambda rows: norms)
+    updating(trainer, tmp_path, {"grad_norm": [0.5, math.nan]})
     if spoiled:
         queue.rows["s7p0_1_0"][spoiled][0] = math.inf
     with pytest.raises(NotFinite, match=rf"step 7: the gradient's norm is \[0.5, nan\]; {reason}"):

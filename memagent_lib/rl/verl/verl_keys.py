@@ -15,6 +15,8 @@ STEPS = "trainer.total_training_steps"
 PROMPTS = "data.train_batch_size"
 ROLLOUTS = f"{ROLLOUT}.n"
 MINI_BATCH = f"{ACTOR}.ppo_mini_batch_size"
+LOSS = f"{ACTOR}.policy_loss.loss_mode"
+OWN_LOSS = "memagent"
 REUSE_LOGPROBS = "algorithm.rollout_correction.bypass_mode"
 LOGGER = "trainer.logger"
 SAVE_FREQ = "trainer.save_freq"
@@ -75,6 +77,12 @@ _CHECKPOINTS = Owned("train.keep_checkpoints decides which checkpoints stay")
 OWNED = {
     **dict.fromkeys(("data.shuffle", "data.train_files", "data.train_max_samples"), _DRAWING),
     "data.filter_overlong_prompts": _DRAWING,
+    "algorithm.adv_estimator": Owned("advantages are those of train.credit, within groups as in GRPO", "grpo"),
+    "algorithm.use_kl_in_reward": Owned(
+        f"advantages come from the rewards as they are; set verl.{ACTOR}.use_kl_loss for a penalty in the loss", False
+    ),
+    "critic.enable": Owned("the objective has no critic", False),
+    f"{ACTOR}.grad_clip": Owned(f"verl reads verl.{ACTOR}.optim.clip_grad instead"),
     "trainer.default_local_dir": Owned("checkpoints are in the run's folder, where --resume and the export find them"),
     "trainer.del_local_ckpt_after_load": _CHECKPOINTS,
     "trainer.max_actor_ckpt_to_keep": _CHECKPOINTS,
@@ -129,6 +137,7 @@ def completed(chosen: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"verl.{name} must be {KIND_NAMES[kind]}, got {values[name]!r}")
     _check_numbers(values)
     _check_batches(values)
+    _check_loss(values)
     return values
 
 
@@ -173,4 +182,13 @@ def _check_batches(values: Mapping[str, Any]) -> None:
         raise ValueError(
             f"verl.{REUSE_LOGPROBS} needs {MINI_BATCH} = {PROMPTS} = {prompts}, got {mini_batch}: "
             "with more optimizer steps a batch, the policy is no longer the one that sampled"
+        )
+
+
+def _check_loss(values: Mapping[str, Any]) -> None:
+    loss = values.get(LOSS, OWN_LOSS)
+    if values[REUSE_LOGPROBS] and loss != OWN_LOSS:
+        raise ValueError(
+            f"verl.{LOSS} must be {OWN_LOSS!r} with {REUSE_LOGPROBS}, got {loss!r}: without the old policy's forward "
+            "pass, only that loss compares the actor with the sampler"
         )

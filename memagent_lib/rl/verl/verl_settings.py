@@ -23,7 +23,9 @@ from memagent_lib.rl.verl.verl_keys import (
     ACTOR,
     CHAT_TEMPLATE,
     LOGGER,
+    LOSS,
     MINI_BATCH,
+    OWN_LOSS,
     PACKED,
     REUSE_LOGPROBS,
     ROLLOUT,
@@ -173,7 +175,7 @@ def _objective(recipe: Recipe) -> dict[str, Any]:
         "algorithm.rollout_correction.rollout_is": None if reused else "token",
         "algorithm.rollout_correction.rollout_is_threshold": 2.0,
         f"{ACTOR}.strategy": "fsdp2",
-        f"{ACTOR}.policy_loss.loss_mode": "memagent",
+        LOSS: OWN_LOSS,
         MINI_BATCH: recipe.prompts,
         f"{ACTOR}.use_dynamic_bsz": True,
         f"{ACTOR}.checkpoint.save_contents": ["model", "optimizer", "extra"],  # the export follows at the end
