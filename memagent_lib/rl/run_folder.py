@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -274,11 +275,15 @@ class RunFolder:
     def set_aside_from(self, step: int) -> list[int]:
         """Rename the checkpoints of ``step`` and later to ``unhealthy_step_N``, and return their steps.
 
-        The latest checkpoint is then one from before ``step``, and the others stay to be looked at.
+        The latest checkpoint is then one from before ``step``, and the others stay to be looked at, until a resumed run
+        sets those of the same steps aside again.
         """
         later = [checkpoint for checkpoint in self.whole_checkpoints() if checkpoint.step >= step]
         for checkpoint in later:
-            checkpoint.folder.rename(self.checkpoints / f"unhealthy_step_{checkpoint.step}")
+            aside = self.checkpoints / f"unhealthy_step_{checkpoint.step}"
+            if aside.is_dir():
+                shutil.rmtree(aside)
+            checkpoint.folder.rename(aside)
         return [checkpoint.step for checkpoint in later]
 
     def forget_after(self, step: int) -> None:

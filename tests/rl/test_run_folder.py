@@ -60,6 +60,17 @@ def test_a_resumed_run_forgets_the_steps_it_will_do_again(tmp_path):
     assert [row["step"] for row in folder.rows()] == [1, 2]
 
 
+def test_a_second_unhealthy_checkpoint_replaces_the_first(tmp_path):
+    folder = RunFolder(tmp_path)
+    for attempt in ("first", "second"):
+        made = folder.checkpoints / "global_step_20"
+        made.mkdir(parents=True)
+        (made / "model.pt").write_text(attempt)
+        assert folder.set_aside_from(18) == [20]
+    assert folder.latest_checkpoint() is None
+    assert (folder.checkpoints / "unhealthy_step_20" / "model.pt").read_text() == "second"
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_an_exported_policy_says_what_its_weights_are_stored_in(tmp_path, dtype):
     torch = pytest.importorskip("torch")
