@@ -18,7 +18,8 @@ def add_parser(verbs: Verbs) -> None:
     verb = add_verb(verbs, "report", run, "write one page: figures, tables, differences, readings", EXAMPLES)
     verb.add_argument("folder", metavar="FOLDER", help="a sweep's folder, or the --out of `memagent evaluate`")
     option(verb, "--out", "PAGE", "the file to write (default: FOLDER/report.html)", default="")
-    option(verb, "--tracking", "STORE", "the MLflow store of its runs: a folder or a server's address", default="runs")
+    store = "the MLflow store of its runs: a folder or a server's address (default: the sweep's own, or runs)"
+    option(verb, "--tracking", "STORE", store, default="")
     baseline = "the baseline: listed first, and compared with all other policies (default: the first by name)"
     option(verb, "--first", "POLICY", baseline, default="")
 

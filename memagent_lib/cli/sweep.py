@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 
 from memagent_lib.cli.arguments import Verbs, add_verb, file_of, look_next, option, switch
 
@@ -72,7 +73,7 @@ def run(a: argparse.Namespace) -> int:
     if not a.file:
         raise ValueError("no sweep to run: memagent sweep FILE.toml; memagent sweep --help shows such a file")
     result = sweeps.run_sweep(file_of("sweep", a.file), workers=a.workers, retry=a.retry)
-    folder = display(result.folder)
-    again = f"memagent sweep {a.file} --retry runs what failed"
-    look_next(result.folder / "notebooks", result.mlflow, f"memagent report {folder}" if result.ok else again)
+    report = f"memagent report {shlex.quote(display(result.folder))}"
+    again = f"memagent sweep {shlex.quote(a.file)} --retry runs what failed"
+    look_next(result.folder / "notebooks", result.mlflow, report if result.ok else again)
     return int(not result.ok)

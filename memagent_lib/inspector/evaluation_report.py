@@ -45,7 +45,7 @@ from memagent_lib.inspector.static_pages import to_html
 from memagent_lib.pages import Page, render
 from memagent_lib.paths import absolute
 from memagent_lib.plots import accuracy_by_task, score_against_cost, svg_in_page_colours
-from memagent_lib.sweeps import gather_sweep, is_sweep, unfinished_points
+from memagent_lib.sweeps import gather_sweep, is_sweep, store_of_sweep, unfinished_points
 from memagent_lib.tracking import Experiment, load_readings, load_runs
 
 if TYPE_CHECKING:
@@ -89,16 +89,17 @@ class EvaluationReport:
     mixed: Sequence[str] = field(default_factory=tuple)
 
     @classmethod
-    def of(cls, folder: str | Path, tracking: str | Path = "runs", first: str = "") -> EvaluationReport:
+    def of(cls, folder: str | Path, tracking: str | Path = "", first: str = "") -> EvaluationReport:
         """Make the report on a folder: that of a sweep, or one that ``memagent evaluate`` or 03_evaluate has filled.
 
         All other policies are compared with ``first`` (default: the first one found). ``tracking`` is the store that
-        has the runs.
+        has the runs (default: the sweep's own, or ``runs``).
         """
         path = absolute(folder)
         missing: list[str] = []
         if is_sweep(path):
-            saved = _require_results(gather_sweep(path), path)
+            tracking = tracking or store_of_sweep(path)
+            saved = _require_results(gather_sweep(path, tracking=tracking), path)
             missing = unfinished_points(path)
         else:
             saved = _evaluated(path)
@@ -110,7 +111,7 @@ class EvaluationReport:
         # Back in the order of the rows, from which policies get their colours.
         rows = pd.concat(of_tasks).sort_index()
         rows = rows.assign(policy=rows["variant"])  # the page names a policy with the settings that varied
-        return cls(path.name, rows, Experiment.open(tracking), tuple(missing), tuple(mixtures(saved)))
+        return cls(path.name, rows, Experiment.open(tracking or "runs"), tuple(missing), tuple(mixtures(saved)))
 
     @cached_property
     def runs(self) -> pd.DataFrame:

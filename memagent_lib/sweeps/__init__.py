@@ -8,6 +8,7 @@ from memagent_lib.sweeps.runner import (
     is_sweep,
     run_sweep,
     show_sweep,
+    store_of_sweep,
     unfinished_points,
 )
 from memagent_lib.sweeps.specification import SweepCluster, SweepError, SweepSpec, SweepStage
@@ -21,5 +22,6 @@ __all__ = [
     "is_sweep",
     "run_sweep",
     "show_sweep",
+    "store_of_sweep",
     "unfinished_points",
 ]

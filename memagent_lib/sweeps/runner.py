@@ -107,18 +107,20 @@ def show_sweep(folder: str | Path) -> bool:
     return all(row["status"] == PointState.FINISHED for row in rows)
 
 
-def gather_sweep(folder: str | Path, table: str = "results.parquet") -> pd.DataFrame:
+def gather_sweep(folder: str | Path, table: str = "results.parquet", *, tracking: str | Path = "") -> pd.DataFrame:
     """Return the rows of the artifact ``table`` from the runs, and their child runs, of all finished points.
 
     The parameters that vary become columns. If the rows already have a column of the same name with other values, the
-    parameter's column gets the prefix ``param.``. Raises :class:`SweepError` if no finished point logged the table.
+    parameter's column gets the prefix ``param.``. ``tracking`` is the store that has the runs (default:
+    :func:`store_of_sweep`). Raises :class:`SweepError` if no finished point logged the table, and
+    :class:`TrackingError` if there is no such store.
     """
     import pandas as pd
 
     folder = absolute(folder)
     sweep = _sweep_of(folder)
     frames = []
-    experiment = Experiment.open(sweep["tracking"])
+    experiment = Experiment.open(tracking or sweep["tracking"], create=False)
     for point, record in _recorded(folder, sweep):
         if record["status"] != PointState.FINISHED:
             continue
@@ -145,6 +147,11 @@ def _columns(varied: Mapping[str, Any], rows: pd.DataFrame) -> dict[str, Any]:
 def is_sweep(folder: str | Path) -> bool:
     """Return whether a sweep has run in ``folder``."""
     return (absolute(folder) / SWEEP_FILE).is_file()
+
+
+def store_of_sweep(folder: str | Path) -> str:
+    """Return the address of the MLflow store to which the sweep in ``folder`` has logged."""
+    return _sweep_of(absolute(folder))["tracking"]
 
 
 def unfinished_points(folder: str | Path) -> list[str]:

@@ -19,7 +19,7 @@ from memagent_lib.inspector import EvaluationReport
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.readers import reader_named
 from memagent_lib.sweeps.specification import PointState
-from memagent_lib.tracking import Experiment, evaluate_files
+from memagent_lib.tracking import Experiment, TrackingError, evaluate_files
 
 
 def _reads(text: str, forgets: bool) -> str:
@@ -168,16 +168,33 @@ def test_the_command_writes_the_page_or_one_line_of_error(evaluated, workspace, 
     assert f"{empty / 'data.parquet'} holds no results of an evaluation" in capsys.readouterr().err
 
 
+def _sweep_of(folder, uri: str, run_id: str) -> None:
+    """Write the files of a sweep whose only point has finished as the run ``run_id``."""
+    point = {"stage": "own", "point": "n=2", "varied": {"n": 2}, "key": "1", "record": "point.json"}
+    sweep = {"name": "own", "run_id": run_id, "tracking": uri, "points": [point]}
+    (folder / "sweep.json").write_text(json.dumps(sweep))
+    (folder / "point.json").write_text(json.dumps({"key": "1", "status": PointState.FINISHED, "run_id": run_id}))
+
+
 def test_a_sweep_of_other_tables_is_one_line_of_error(workspace, tmp_path, capsys):
     experiment = Experiment.open(workspace)
     with experiment.run("a notebook of one's own") as run:
         run.table(pd.DataFrame({"word": ["owl"]}), "results.parquet")
-    point = {"stage": "own", "point": "n=2", "varied": {"n": 2}, "key": "1", "record": "point.json"}
-    sweep = {"name": "own", "run_id": run.id, "tracking": experiment.uri, "points": [point]}
-    (tmp_path / "sweep.json").write_text(json.dumps(sweep))
-    (tmp_path / "point.json").write_text(json.dumps({"key": "1", "status": PointState.FINISHED, "run_id": run.id}))
-    assert main(["report", str(tmp_path), "--tracking", str(workspace)]) == 2
+    _sweep_of(tmp_path, experiment.uri, run.id)
+    assert main(["report", str(tmp_path)]) == 2
     assert "a results.parquet without policy, task, reader, score" in capsys.readouterr().err
+
+
+def test_the_store_of_a_sweep_is_its_own_or_the_one_named(evaluated, workspace, tmp_path):
+    known = evaluated("keeps", partial(_reads, forgets=False))
+    _sweep_of(tmp_path, Experiment.open(workspace).uri, known)
+    report = EvaluationReport.of(tmp_path)
+    assert report.experiment.uri == f"sqlite:///{workspace}/mlflow.db" and report.warnings == []
+    _sweep_of(tmp_path, f"sqlite:///{tmp_path}/another machine/mlflow.db", known)
+    with pytest.raises(TrackingError, match=r"no MLflow store in .*/another machine: it has no mlflow\.db"):
+        EvaluationReport.of(tmp_path)
+    assert not (tmp_path / "another machine").exists()
+    assert EvaluationReport.of(tmp_path, workspace).warnings == []
 
 
 def test_what_is_dropped_or_differs_is_a_warning(kept, workspace, tmp_path):

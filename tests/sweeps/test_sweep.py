@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from waiting import has_ended, wait_for
 
 from memagent_lib.cli import main
+from memagent_lib.evaluation import write_results
 from memagent_lib.paths import PACKAGE
 from memagent_lib.status_line import StatusLine
 from memagent_lib.sweeps import SweepCluster, SweepError, SweepSpec, SweepStage, gather_sweep, run_sweep, show_sweep
@@ -532,6 +534,24 @@ Experiment.open(tracking).start('below', parent=run_id).table(rows, 'results.par
     ]
     with pytest.raises(SweepError, match=r"no finished point of the sweep in .* logged other\.parquet"):
         gather_sweep(workspace / "s", "other.parquet")
+
+
+def test_the_command_printed_at_the_end_opens_the_sweeps_store(
+    notebook, kept, workspace: Path, tmp_path: Path, capsys
+) -> None:
+    write_results([kept], tmp_path / "readings")
+    logs = """
+from memagent_lib.evaluation import read_results
+from memagent_lib.tracking import Experiment, log_results
+log_results(Experiment.open(tracking).join(run_id), read_results(folder), policy=name)"""
+    lines = [f'notebook = "{notebook(logs)}"', f'folder = "{tmp_path}/two words"', f'tracking = "{workspace}"']
+    (tmp_path / "s.toml").write_text("\n".join([*lines, f'parameters.folder = "{tmp_path}/readings"']))
+    assert main(["sweep", str(tmp_path / "s.toml")]) == 0
+    (command,) = re.findall("next    memagent (.*)", capsys.readouterr().err)
+    assert main(shlex.split(command)) == 0
+    printed = capsys.readouterr()
+    assert printed.out == f"{tmp_path}/two words/report.html\n" and "warning" not in printed.err
+    assert "data-key=" in (tmp_path / "two words/report.html").read_text()
 
 
 def test_a_parameters_text_may_contain_its_points_name(notebook, spec, workspace: Path) -> None:
