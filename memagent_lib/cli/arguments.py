@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import re
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -123,7 +124,7 @@ def file_of(verb: str, path: str) -> Path:
         keys = read_toml(file, "file").keys()
     other = "sweep" if verb == "train" else "train"
     if keys & _FILE_KEYS[other] and not keys & _FILE_KEYS[verb]:
-        raise ValueError(f"{path} is a file of `memagent {other}`; run it with: memagent {other} {path}")
+        raise ValueError(f"{path} is a file of `memagent {other}`; run it with: memagent {other} {shlex.quote(path)}")
     return file.absolute()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 
 from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option, switch
@@ -57,5 +58,5 @@ def run(a: argparse.Namespace) -> int:
         print(f"warning: {warning}", file=sys.stderr)
     print(out)
     if not a.out:
-        look_next(command=f"memagent push {a.policy} OWNER/NAME")
+        look_next(command=f"memagent push {shlex.quote(a.policy)} OWNER/NAME")
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -110,7 +111,8 @@ def _make(a: argparse.Namespace) -> int:
 
     if a.task in FORMATS and a.task not in TASKS:
         raise ValueError(
-            f"{a.task!r} is a format of files, not a task: memagent data --from {a.task} FILE --out {a.out}"
+            f"{a.task!r} is a format of files, not a task: "
+            f"memagent data --from {a.task} FILE --out {shlex.quote(a.out)}"
         )
     parameters = dict(key_value(text) for text in a.settings)
     for name in parameters:
@@ -135,7 +137,7 @@ def _make(a: argparse.Namespace) -> int:
     )
     _warn_of_guesses(a.rule)
     print(f"{n:,} examples of {a.task} in {save(_with_progress(examples, n), a.out)}")
-    look_next(command=f"memagent evaluate {a.out} --model MODEL --out FOLDER")
+    look_next(command=f"memagent evaluate {shlex.quote(a.out)} --model MODEL --out FOLDER")
     return 0
 
 
@@ -177,7 +179,7 @@ def _convert(a: argparse.Namespace) -> int:
     for note in chosen.notes:
         print(note)
     print(f"{len(chosen.questions):,} questions of {', '.join(paths)} in {written} ({chosen.summary()})")
-    look_next(command=f"memagent evaluate {written} --model MODEL --out FOLDER")
+    look_next(command=f"memagent evaluate {shlex.quote(str(written))} --model MODEL --out FOLDER")
     return 0
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -166,7 +167,7 @@ def _store() -> Iterator[Finding]:
     if not store.startswith("sqlite:///"):
         yield Finding("MLflow store", store)
     elif path.exists() and not os.access(path, os.W_OK):
-        yield Finding("MLflow store", store, Health.MISSING, f"not writable: chmod u+w {path}")
+        yield Finding("MLflow store", store, Health.MISSING, f"not writable: chmod u+w {shlex.quote(str(path))}")
     else:
         made = "" if path.exists() else " (made by the first run)"
         yield Finding("MLflow store", f"{store}{made}")

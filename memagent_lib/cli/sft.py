@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -83,8 +84,9 @@ def run(a: argparse.Namespace) -> int:
             record_base(out / "adapter", base_name, Path(recipe.model.path))
         tracked.tags({KIND_TAG: "sft", "model": str(model), "model_hash": model_hash(str(model))})
     print(f"model in {model}; run {tracked.id} in {a.tracking}")
-    train = f"memagent train RECIPE.toml model.path={model}"
-    look_next(mlflow=tracked.page, command=f"memagent evaluate DATA.parquet --model {model}, or {train}")
+    evaluate = f"memagent evaluate DATA.parquet --model {shlex.quote(str(model))}"
+    train = f"memagent train RECIPE.toml {shlex.quote(f'model.path={model}')}"
+    look_next(mlflow=tracked.page, command=f"{evaluate}, or {train}")
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -78,7 +79,7 @@ def run(a: argparse.Namespace) -> int:
     started = launch(config, out, resume=a.resume)
     print(f"training in {started.folder.path}; it continues when this terminal closes")
     if a.detach:
-        look_next(command=f"memagent follow {out}")
+        look_next(command=f"memagent follow {shlex.quote(out)}")
         return 0
     print("Ctrl-C stops it after its current step and a checkpoint; --resume continues from there", flush=True)
     return _ended(started, panel.watch(started, stop_on_interrupt=True))
@@ -96,9 +97,9 @@ def _ended(run: TrainingRun, status: TrainingStatus) -> int:
     if status.mlflow_run and tracking.uri:
         with suppress(TrackingError):  # the run has ended well, even if its server is gone by now
             mlflow = Experiment.open(tracking.uri, tracking.experiment).join(status.mlflow_run).page
-    command = f"memagent resume {display(run.folder.path)}"
+    command = f"memagent resume {shlex.quote(display(run.folder.path))}"
     if status.state == "finished":
-        command = f"memagent evaluate DATA.parquet --model {display(run.folder.model)} --out FOLDER"
+        command = _evaluate(display(run.folder.model))
     look_next(mlflow=mlflow, command=command)
     return 0
 
@@ -130,7 +131,7 @@ def resume(a: argparse.Namespace) -> int:
 
     run = panel.resume(a.folder)
     print(f"training in {run.folder.path}")
-    look_next(command=f"memagent follow {a.folder}")
+    look_next(command=f"memagent follow {shlex.quote(a.folder)}")
     return 0
 
 
@@ -140,5 +141,10 @@ def export(a: argparse.Namespace) -> int:
 
     model = display(export_checkpoint(a.folder, a.step, a.out))
     print(model)
-    look_next(command=f"memagent evaluate DATA.parquet --model {model} --out FOLDER")
+    look_next(command=_evaluate(model))
     return 0
+
+
+def _evaluate(model: str) -> str:
+    """Return the command that evaluates a model."""
+    return f"memagent evaluate DATA.parquet --model {shlex.quote(model)} --out FOLDER"

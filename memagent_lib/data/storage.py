@@ -10,6 +10,7 @@ would need a column of references, which verl does not resolve.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -226,7 +227,7 @@ def _checked(path: str | Path) -> Path:
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; name the files of examples in it, as {path}/*.parquet")
     if not path.is_file():
-        raise MissingFile(f"no examples at {path}; make some with: memagent data TASK --out {path}")
+        raise MissingFile(f"no examples at {path}; make some with: memagent data TASK --out {shlex.quote(str(path))}")
     try:
         found = pq.read_schema(path).names
     except pa.ArrowInvalid as error:
@@ -254,4 +255,5 @@ def _conversion(path: Path) -> str:
     looks = "if it is another project's (memagent data --list)"
     if form:
         looks = f"it looks like {FORMATS[form].files}"
-    return f"{looks}, convert it: memagent data --from {form or 'FORMAT'} {path} --out {path.stem}_examples.parquet"
+    source, out = shlex.quote(str(path)), shlex.quote(f"{path.stem}_examples.parquet")
+    return f"{looks}, convert it: memagent data --from {form or 'FORMAT'} {source} --out {out}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -50,7 +51,8 @@ class SavedReading:
             # The version of the format.
             known = record["memagent_reading"] == 1
         except FileNotFoundError:
-            raise MissingFile(f"no saved reading at {path}; make one with: memagent read ... --save {path}") from None
+            make = f"memagent read ... --save {shlex.quote(str(path))}"
+            raise MissingFile(f"no saved reading at {path}; make one with: {make}") from None
         except (ValueError, KeyError, TypeError) as odd:
             raise ValueError(f"{path} is no saved reading; give a file that was written by --save") from odd
         if not known:

@@ -5,6 +5,7 @@ A plan is validated when it is created, before a model is loaded.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,7 +52,9 @@ class EvaluationPlan:
             there = count(file)
             # Checked first: an empty file would pass every n = 0.
             if there == 0:
-                raise ValueError(f"{file} holds no examples; make some with: memagent data TASK --out {file}")
+                raise ValueError(
+                    f"{file} holds no examples; make some with: memagent data TASK --out {shlex.quote(str(file))}"
+                )
             if there < n:
                 raise ValueError(f"{file} has {there:,} examples and n asks for {n:,}; make more, or lower n")
 

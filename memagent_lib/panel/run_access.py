@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
@@ -64,7 +65,9 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
     state = run.status().state
     if files.stays_stopped and state is not TrainingState.FINISHED:
         where = display(files.path)
-        print(f"the run in {where} was stopped on request; Resume or `memagent resume {where}` continues it")
+        print(
+            f"the run in {where} was stopped on request; Resume or `memagent resume {shlex.quote(where)}` continues it"
+        )
         return run
     if not state.over and files.stop_request.exists():  # the run is stopping; wait for the checkpoint to resume from
         *_, last = run.follow()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ def _of_run(run: RunFolder) -> Policy:
     status = run.status()
     where = display(run.path)
     if status.state is not TrainingState.FINISHED or not run.model.is_dir():
-        fix = "wait for its end" if not status.state.over else f"finish it with: memagent resume {where}"
+        fix = "wait for its end" if not status.state.over else f"finish it with: memagent resume {shlex.quote(where)}"
         raise PublishingError(
             f"the run at {where} has no exported policy: it is {status.state} at step {status.step} of "
             f"{status.steps}; {fix}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import filecmp
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -86,7 +87,7 @@ def size_in_words(size: int) -> str:
 
 def _require_card(policy: Policy) -> None:
     file = policy.folder / CARD
-    command = f"memagent card {display(policy.folder)}"
+    command = f"memagent card {shlex.quote(display(policy.folder))}"
     if not file.is_file():
         raise PublishingError(f"{display(policy.folder)} has no model card ({CARD}); write it with: {command}")
     from huggingface_hub import ModelCard

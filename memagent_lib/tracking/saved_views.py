@@ -8,6 +8,7 @@ JavaScript alone.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,7 @@ def mlflow_page(uri: str, page: str) -> str:
     """
     if uri.startswith("http"):
         return f"{uri.rstrip('/')}/#/{page}"
-    served_by = f"mlflow server --backend-store-uri {uri}"
+    served_by = f"mlflow server --backend-store-uri {shlex.quote(uri)}"
     if uri == store_uri(absolute("runs")):
         served_by = "memagent lab"
     return f"http://127.0.0.1:5000/#/{page} while `{served_by}` runs"

@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import re
+import shlex
 import sqlite3
 import urllib.error
 import urllib.request
@@ -140,7 +141,8 @@ def _require_same_schema(uri: str, file: Path) -> None:
     except CommandError as unknown:
         fix = "a newer one: stop every process that writes it, then `pip install -U mlflow`, or name another folder"
         raise TrackingError(f"{differs}, {fix}") from unknown
-    fix = f"an older one: stop every process that writes it, copy the file, then run `mlflow db upgrade {uri}`"
+    upgrade = f"mlflow db upgrade {shlex.quote(uri)}"
+    fix = f"an older one: stop every process that writes it, copy the file, then run `{upgrade}`"
     raise TrackingError(f"{differs}, {fix}")
 
 

@@ -18,6 +18,8 @@ def test_a_page_of_mlflow_has_its_server() -> None:
     store = "sqlite:////x/mlflow.db"
     command = f"mlflow server --backend-store-uri {store}"
     assert mlflow_page("http://host:5000/", page) == f"http://host:5000/#/{page}"
+    spaced = "sqlite:////my store/mlflow.db"
+    assert mlflow_page(spaced, page).endswith(f"while `mlflow server --backend-store-uri '{spaced}'` runs")
     assert mlflow_page(store, page) == f"http://127.0.0.1:5000/#/{page} while `{command}` runs"
 
 

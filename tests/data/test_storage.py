@@ -118,8 +118,8 @@ def test_a_failed_write_leaves_the_old_file_in_place(tmp_path):
 
 
 def test_a_missing_or_foreign_file_is_an_error_with_the_fix(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no examples at .*; make some with: memagent data TASK"):
-        load(tmp_path / "x.parquet")
+    with pytest.raises(FileNotFoundError, match=r"; make some with: memagent data TASK --out '.*my x\.parquet'"):
+        load(tmp_path / "my x.parquet")
     (tmp_path / "x.parquet").write_text('{"input": 1}')
     with pytest.raises(ValueError, match=r"x.parquet is not a parquet file .*memagent data --from FORMAT"):
         load(tmp_path / "x.parquet")

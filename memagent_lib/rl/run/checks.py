@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 from pathlib import Path
 
 from memagent_lib.backends import config_of
@@ -92,7 +93,7 @@ def checked(recipe: Recipe, folder: RunFolder, resume: bool) -> Recipe:
     _check_leftovers(folder, resume)
     for path in (*recipe.data.files, *recipe.data.eval):
         if not Path(path).is_file():
-            make = f"memagent data TASK --out {path}, or the command in the recipe's first lines"
+            make = f"memagent data TASK --out {shlex.quote(str(path))}, or the command in the recipe's first lines"
             raise SettingsError(f"no examples at {path}; make some with: {make}")
     encoder = window_checked(recipe)
     _check_average(recipe.model)
