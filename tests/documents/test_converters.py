@@ -428,6 +428,12 @@ META = b'<meta http-equiv=3D"Content-Type" content=3D"text/html; charset=3Diso-8
             "Subject: inner\n\nThe rent is 1200",
         ),
         (MIXED + b"text/plain\r\n\r\nThe rent is 1200", "The rent is 1200"),
+        # Saved pages (.mht) have their style sheets and scripts as parts.
+        (
+            MIXED + b"text/css\r\n\r\np {}\r\n--B\r\nContent-Type: text/html\r\n\r\n<p>The rent is 1200\r\n--B\r\n"
+            b"Content-Type: text/javascript\r\n\r\nrun()\r\n--B--",
+            "Subject: r\n\nThe rent is 1200\n",
+        ),
         (b"multipart/mixed\r\n\r\nThe rent is 1200", "\n\nThe rent is 1200"),
     ],
 )
@@ -436,6 +442,26 @@ def test_mail_is_its_headers_and_its_decoded_body(rest, found):
     text = text_of("mail", data)
     assert text.startswith("From: o@example.org\nTo: a@example.org\nSubject: r\n\n") and found in text
     assert notes_of("mail", data) == []
+
+
+RICH = b"Content-Type: text/html\r\n\r\n<p>%s</p>\r\n"
+LEASE_PART = b"Content-Type: text/plain; name=lease.txt\r\nContent-Disposition: attachment\r\n\r\nHeat is extra\r\n"
+
+
+@pytest.mark.parametrize("kind", [b"related", b"mixed"])
+def test_html_with_files_in_it_is_an_alternative_of_the_text(kind):
+    group = b"Content-Type: multipart/%s; boundary=C\r\n\r\n--C\r\n%s--C\r\n%s--C\r\n%s--C--\r\n"
+    rich = group % (kind, RICH % b"The rent", LEASE_PART, RICH % b"is 1200")
+    head = b"multipart/alternative; boundary=B\r\n\r\n--B\r\nContent-Type: text/plain\r\n\r\n"
+    for plain, text in ((b"The rent is 1200", "The rent is 1200\n"), (b"See HTML", "The rent\n\nis 1200\n")):
+        data = HEAD + head + plain + b"\r\n--B\r\n" + rich + b"--B--\r\n"
+        assert text_of("mail", data).split("Subject: r\n\n")[1] == f"{text}\n[lease.txt]\nHeat is extra"
+
+
+def test_mail_of_apple_is_read_without_its_frame():
+    mail = HEAD + b"text/plain\r\n\r\nThe rent is 1200\r\n"
+    framed = b"%d      \n%s<?xml version='1.0'?><plist>flags</plist>" % (len(mail), mail)
+    assert text_of("1.emlx", framed) == text_of("1.eml", mail)
 
 
 def test_what_is_attached_to_mail_is_read_or_named():

@@ -2,7 +2,7 @@
 
 If a body is present both as plain text and as HTML, the plain text is read if it has most of the words of the HTML;
 otherwise the HTML is read, because many plain bodies contain only "please view in HTML". An attachment is converted by
-its own format, or reported as left out.
+its own format, or reported as left out. Style sheets and scripts, which saved web pages (.mht) contain, are left out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import email
 import email.policy
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from email.message import EmailMessage
 
@@ -31,6 +31,8 @@ HEADERS = ("From", "To", "Cc", "Date", "Subject")
 MAX_DEPTH = 8
 SAME_WORDS = 0.7
 _NOTHING = PageText("", [])
+_NOT_TO_READ = ("text/css", "text/javascript", "application/javascript", "application/x-javascript")
+_SIZE_LINE = re.compile(rb"[ \t]*(\d+)[ \t]*\r?\n")
 _NEXT_MAIL = re.compile(rb"(?:^|\n)\r?\n?From [^\n]+\n(?=[A-Za-z-]+: )")
 
 Attachment = Callable[[Source, ConverterOptions], Converted]
@@ -39,6 +41,10 @@ Attachment = Callable[[Source, ConverterOptions], Converted]
 def mail_text(source: Source, options: ConverterOptions, attachment: Attachment) -> Converted:
     """Convert one message, or every message in a mailbox. The function ``attachment`` converts their attachments."""
     data = source.read()
+    # Apple Mail (.emlx) writes the size of the message before it, and a property list after it.
+    size = _SIZE_LINE.match(data)
+    if size:
+        data = data[size.end() : size.end() + int(size[1])]
     reader = _MailReader(source.name, options, attachment)
     if data.startswith(b"From "):
         mails = [mail for mail in _NEXT_MAIL.split(b"\n" + data) if mail.strip()]
@@ -82,24 +88,37 @@ class _MailReader:
                 self._part(child, where, depth + 1)
         elif _is_attached(part):
             self._attached(part, where, depth)
-        else:
+        elif kind not in _NOT_TO_READ:
             self._add(self._body(part, where), where)
 
     def _alternatives(self, parts: list[EmailMessage], where: str, depth: int) -> None:
-        """Read the plain part if it has most of the words of the richest part; otherwise read the richest part."""
-        texts = {part: self._body(part, where) for part in parts if part.get_content_maintype() == "text"}
+        """Read the plain text if it has most of the words of the richest text; otherwise read the richest text.
+
+        Attachments are read as well. Apple Mail has them inside the HTML alternative, between parts of its text.
+        """
+        plain = _NOTHING
+        others = []
+        rest = []
         for part in parts:
-            if part not in texts:
-                self._part(part, where, depth + 1)
-        if not texts:
-            return
-        plain = next((text for part, text in texts.items() if part.get_content_type() == "text/plain"), _NOTHING)
-        others = [text for part, text in texts.items() if part.get_content_type() != "text/plain"]
+            inside = list(_inside(part, depth))
+            bodies = [leaf for leaf in inside if _is_body(leaf)]
+            rest += [leaf for leaf in inside if not _is_body(leaf)]
+            text = self._joined_bodies(bodies, where)
+            if not plain.text and all(leaf.get_content_type() == "text/plain" for leaf in bodies):
+                plain = text
+            else:
+                others.append(text)
         richest = max(others, key=lambda body: len(body.text), default=_NOTHING)
         words = set(re.findall(r"\w+", richest.text))
         shared = words & set(re.findall(r"\w+", plain.text))
         # Not all words: HTML has some of its own, such as those of buttons.
         self._add(plain if len(shared) >= SAME_WORDS * len(words) else richest, where)
+        for part in rest:
+            self._part(part, where, depth + 1)
+
+    def _joined_bodies(self, parts: list[EmailMessage], where: str) -> PageText:
+        bodies = [self._body(part, where) for part in parts]
+        return PageText("\n".join(body.text for body in bodies), [note for body in bodies for note in body.notes])
 
     def _attached(self, part: EmailMessage, where: str, depth: int) -> None:
         kind = part.get_content_type()
@@ -151,6 +170,22 @@ def _header(mail: EmailMessage, name: str) -> str:
     except Exception:  # the standard library's parser fails for some malformed headers
         value = str(dict(mail.raw_items()).get(name, ""))
     return " ".join(whole_characters(value).split())
+
+
+def _inside(part: EmailMessage, depth: int) -> Iterator[EmailMessage]:
+    """Yield the parts of one alternative: itself, or all those in it if it is a page with its pictures and files."""
+    is_group = part.get_content_type() in ("multipart/related", "multipart/mixed") and part.is_multipart()
+    if not is_group or depth > MAX_DEPTH:
+        yield part
+        return
+    for child in part.get_payload():
+        yield from _inside(child, depth + 1)
+
+
+def _is_body(part: EmailMessage) -> bool:
+    """Return whether a part is a text that can stand for the whole mail. An invitation (iCalendar) cannot."""
+    is_text = part.get_content_maintype() == "text" and part.get_content_disposition() != "attachment"
+    return is_text and part.get_content_type() not in (*_NOT_TO_READ, "text/calendar")
 
 
 def _is_attached(part: EmailMessage) -> bool:
