@@ -348,7 +348,8 @@ def test_word_and_rtf_lose_nothing_that_a_person_sees(data, text):
 
 def test_hidden_text_of_word_and_rtf_is_left_out_and_counted():
     word = docx(f"<w:p><w:r><w:rPr><w:vanish/></w:rPr><w:t>secret</w:t></w:r></w:p>{paragraph('seen')}")
-    for name, data in (("a.docx", word), ("a.rtf", rb"{\rtf1\ansi {\v secret}seen}")):
+    online = docx("<w:p><w:r><w:rPr><w:vanish/></w:rPr><w:t>secret</w:t></w:r></w:p>" + paragraph("seen"), "document2")
+    for name, data in (("a.docx", word), ("online.docx", online), ("a.rtf", rb"{\rtf1\ansi {\v secret}seen}")):
         assert (text_of(name, data).strip(), notes_of(name, data)) == (
             "seen",
             [f"1 hidden passage left out from {name}"],

@@ -108,8 +108,11 @@ def paragraph(text: str) -> str:
     return f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>"
 
 
-def docx(body: str, **parts: str) -> bytes:
-    """Return a Word document. ``parts`` are footnotes, comments, header1 and others, by the name of their file."""
+def docx(body: str, main: str = "document", **parts: str) -> bytes:
+    """Return a Word document whose text is in the file ``main``.
+
+    ``parts`` are footnotes, comments, header1 and others, by the name of their file.
+    """
     types = "application/vnd.openxmlformats-officedocument.wordprocessingml"
     kinds = {name: name.rstrip("0123456789") for name in parts}
     overrides = "".join(
@@ -118,17 +121,17 @@ def docx(body: str, **parts: str) -> bytes:
     relations = "".join(
         f'<Relationship Id="r{name}" Type="{_OFFICE}/{kind}" Target="{name}.xml"/>' for name, kind in kinds.items()
     )
-    main = f'<Override PartName="/word/document.xml" ContentType="{types}.document.main+xml"/>'
+    text = f'<Override PartName="/word/{main}.xml" ContentType="{types}.document.main+xml"/>'
     defaults = (
         '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
         '<Default Extension="xml" ContentType="application/xml"/>'
     )
-    office = f'<Relationship Id="r1" Type="{_OFFICE}/officeDocument" Target="word/document.xml"/>'
+    office = f'<Relationship Id="r1" Type="{_OFFICE}/officeDocument" Target="/word/{main}.xml"/>'
     files = {
-        "[Content_Types].xml": f'<Types xmlns="{_PACKAGE}/content-types">{defaults}{main}{overrides}</Types>',
+        "[Content_Types].xml": f'<Types xmlns="{_PACKAGE}/content-types">{defaults}{text}{overrides}</Types>',
         "_rels/.rels": f'<Relationships xmlns="{_PACKAGE}/relationships">{office}</Relationships>',
-        "word/document.xml": f"<w:document {WORD}><w:body>{body}<w:sectPr/></w:body></w:document>",
-        "word/_rels/document.xml.rels": f'<Relationships xmlns="{_PACKAGE}/relationships">{relations}</Relationships>',
+        f"word/{main}.xml": f"<w:document {WORD}><w:body>{body}<w:sectPr/></w:body></w:document>",
+        f"word/_rels/{main}.xml.rels": f'<Relationships xmlns="{_PACKAGE}/relationships">{relations}</Relationships>',
     }
     return archive(files | {f"word/{name}.xml": content for name, content in parts.items()})
 

@@ -27,7 +27,7 @@ from memagent_lib.documents.converters.encodings import marked_encoding, unmarke
 from memagent_lib.documents.converters.html_text import html_text, page_label
 from memagent_lib.documents.converters.mail_text import mail_text
 from memagent_lib.documents.converters.notebook_text import notebook_text
-from memagent_lib.documents.converters.office_text import rtf_text, word_text
+from memagent_lib.documents.converters.office_text import is_word, rtf_text, word_text
 from memagent_lib.documents.converters.pdf_text import pdf_text
 from memagent_lib.documents.converters.plain_text import plain_text, whole_text
 from memagent_lib.documents.converters.subtitle_text import SUBTITLES, subtitle_text
@@ -220,6 +220,8 @@ def _format_of_archive(stream: BinaryIO) -> str:
     for name, kind in _IN_ARCHIVES.items():
         if name in names:
             return kind
+    if is_word(archive):
+        return "docx"
     declared = ""
     if "mimetype" in names:
         declared = member(archive, "mimetype")[:200].decode("ascii", "replace").strip()

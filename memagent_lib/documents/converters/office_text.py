@@ -6,6 +6,7 @@ This module adds what those libraries leave out: headers, footers, equations and
 from __future__ import annotations
 
 import io
+import posixpath
 import re
 import zipfile
 from collections.abc import Iterator
@@ -31,7 +32,14 @@ _HIDDEN_RUN = re.compile(rb"<w:r(?: [^>]*)?>(?:(?!</w:r>).)*?<w:vanish\s*/>(?:(?
 _FOOTNOTE_RETURN = re.compile(r' ?<a href="#[^"]*">↑</a>')
 _MATHS_NAMESPACE = b'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"'
 _BETWEEN_PARTS = {"f": "/", "sSup": "^", "sSub": "_", "sSubSup": "_^"}
+_WORD_TYPE = re.compile(rb"(?:wordprocessingml|ms-word)\.(?:document|template)[\w.]*\.main\+xml")
 _RTF_PAGES = {"mac": "mac_roman", "pc": "cp437", "pca": "cp850"}
+
+
+def is_word(archive: zipfile.ZipFile) -> bool:
+    """Return whether the archive declares itself a Word document. Word Online does not call its text document.xml."""
+    types = "[Content_Types].xml"
+    return types in archive.namelist() and bool(_WORD_TYPE.search(member(archive, types)))
 
 
 def word_text(source: Source, _: ConverterOptions) -> Converted:
@@ -91,6 +99,7 @@ def _prepared(archive: zipfile.ZipFile) -> tuple[io.BytesIO, int]:
 
     In the copy, equations are text, because mammoth would leave them out. Hidden text and pictures are removed.
     """
+    main = _related(archive, "", "officeDocument") or "word/document.xml"
     hidden = 0
     copy = io.BytesIO()
     with zipfile.ZipFile(copy, "w") as written:
@@ -101,12 +110,26 @@ def _prepared(archive: zipfile.ZipFile) -> tuple[io.BytesIO, int]:
             data = member(archive, info.filename)
             if info.filename.startswith("word/") and b"<m:oMath" in data:
                 data = _EQUATION.sub(_equation_run, data)
-            if info.filename == "word/document.xml" and b"<w:vanish" in data:
+            if info.filename == main and b"<w:vanish" in data:
                 data, count = _HIDDEN_RUN.subn(b"", data)
                 hidden += count
             written.writestr(info.filename, data)
     copy.seek(0)
     return copy, hidden
+
+
+def _related(archive: zipfile.ZipFile, part: str, kind: str) -> str | None:
+    """Return the name of the file that is the ``kind`` of another file, such as its numbering, or of the archive."""
+    folder, name = posixpath.split(part)
+    try:
+        relations = ElementTree.fromstring(member(archive, posixpath.join(folder, "_rels", f"{name}.rels")))
+    except (ElementTree.ParseError, Unreadable):
+        return None
+    for relation in relations:
+        target = posixpath.normpath(posixpath.join(folder, relation.get("Target", ""))).lstrip("/")
+        if relation.get("Type", "").endswith(f"/{kind}") and target in archive.namelist():
+            return target
+    return None
 
 
 def _equation_run(equation: re.Match[bytes]) -> bytes:
