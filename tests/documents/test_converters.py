@@ -263,6 +263,22 @@ def test_a_page_without_text_is_named_and_the_others_are_read(data, note):
     assert converted.notes == [note]
 
 
+STAMPED = b"BT /F1 12 Tf 10 200 Td (%s) Tj ET q 300 0 0 300 0 0 cm /I Do Q"
+
+
+@pytest.mark.parametrize(
+    ("printed", "notes"),
+    [
+        (b"Page 2 of 9", ["page 2 of a.pdf is a picture with almost no text (a scan?)"]),
+        (b"The rent of the house by the sea is 1200 a month. " * 2, []),
+    ],
+)
+def test_a_scan_with_a_stamp_is_read_and_reported(printed, notes):
+    data = two_pages(stream(STAMPED % printed), resources=SCAN["resources"])
+    assert text_of("a.pdf", data).split() == ["Page", "one", *printed.decode().split()]
+    assert notes_of("a.pdf", data) == notes
+
+
 def test_pages_after_a_missing_one_keep_their_number():
     data = two_pages(words(b"Last"), kids=b"3 0 R 99 0 R 4 0 R")
     assert [piece.where for piece in convert(Source.memory("a.pdf", data)).pieces] == ["page 1", "page 3"]

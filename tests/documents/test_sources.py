@@ -237,6 +237,9 @@ def test_text_recognition_reads_scans_and_says_so(tmp_path, monkeypatch):
     document = Document([tmp_path / "scan.pdf"], options=options)
     assert "".join(document.blocks()) == "Page one\nSigned eng\n"
     assert document.warnings == ["1 page of scan.pdf read by text recognition, which makes mistakes"]
+    stamp = files.stream(b"BT /F1 12 Tf 10 200 Td (Page 2) Tj ET q 300 0 0 300 0 0 cm /I Do Q")
+    (tmp_path / "stamped.pdf").write_bytes(files.two_pages(stamp, resources=b"/XObject << /I 8 0 R >> "))
+    assert text_of(tmp_path / "stamped.pdf", options=options)[0] == "Page one\nPage 2\nSigned eng\n"
     with pytest.raises(MissingTool, match="needs the language 'deu', which tesseract has not; apt install"):
         Document([tmp_path / "scan.pdf"], options=ConverterOptions(ocr="eng+deu"))
     program.unlink()

@@ -1,6 +1,7 @@
 """Convert a PDF to text, page by page: the printed text, then the values of form fields and the page's notes.
 
-A page that has no text, or on which the PDF library fails, is reported as left out; the others are read. Characters for
+A page that has no text, or on which the PDF library fails, is reported as left out; the others are read. A page with a
+picture and almost no text is reported too, because a scan may bear a printed stamp or page number. Characters for
 which the file gives no meaning (unpaired surrogates, private-use codes) become U+FFFD and are counted.
 """
 
@@ -24,6 +25,8 @@ _BULLETS = dict.fromkeys((0xF0B7, 0xF0A7, 0xF0D8, 0xF076, 0xF0FC), "•")  # Wor
 _UNKNOWN = re.compile(r"[\x00-\x08\x0e-\x1f\ue000-\uf8ff\U000f0000-\U0010ffff]")
 _UNWRITTEN = frozenset({"/Popup", "/Link", "/Widget"})
 _MAX_PARENTS = 32
+_STAMP_CHARS = 100
+"""On a page with a picture, less printed text than this may be a stamp or page number on a scan."""
 
 
 class _Page(NamedTuple):
@@ -33,7 +36,7 @@ class _Page(NamedTuple):
 
 
 def pdf_text(source: Source, options: ConverterOptions) -> Converted:
-    """Convert every page of a PDF. If ``options.ocr`` is set, pages without text are read by text recognition.
+    """Convert every page of a PDF. If ``options.ocr`` is set, text recognition reads pages that may be scans.
 
     Raises :class:`Unreadable` if the file is damaged, is encrypted or has no pages, and ``MissingTool`` if text
     recognition is needed and not installed.
@@ -52,10 +55,10 @@ def pdf_text(source: Source, options: ConverterOptions) -> Converted:
             if warnings and not pages[-1].text and not pages[-1].is_scan and not pages[-1].failure:
                 pages[-1] = pages[-1]._replace(failure=warnings[0])
     texts = [page.text for page in pages]
-    scans = [number for number, page in enumerate(pages, 1) if not page.text and not page.failure]
+    scans = [n for n, page in enumerate(pages, 1) if page.is_scan or not (page.text or page.failure)]
     recognised = recognise_pages(source, scans, options.ocr) if options.ocr else {}
     for number, text in recognised.items():
-        texts[number - 1] = text
+        texts[number - 1] = "\n".join(filter(None, (texts[number - 1], text)))
     cleaned = [_readable(text) for text in texts]
     notes = _notes(source.name, pages, texts, sum(unknown for _, unknown in cleaned), sorted(recognised))
     if is_xfa:
@@ -134,9 +137,8 @@ def _read(page: PageObject) -> _Page:
     except Exception as broken:
         written = [f"[a form or note of this page cannot be read: {_one_line(broken)}]"]
     text = "\n".join([printed.rstrip(), *written]).strip("\n")
-    if text.strip():
-        return _Page(text)
-    return _Page("", is_scan=_has_image(page))
+    is_scan = len(printed.strip()) < _STAMP_CHARS and _has_image(page)
+    return _Page(text if text.strip() else "", is_scan)
 
 
 def _has_image(page: PageObject) -> bool:
@@ -237,6 +239,10 @@ def _notes(name: str, pages: list[_Page], texts: list[str], unknown: int, recogn
         if numbers:
             verb = "has" if len(numbers) == 1 else "have"
             notes.append(f"{page_numbers(numbers)} of {name} {verb} no text ({guess})")
+    stamped = [n for n, page in enumerate(pages, 1) if page.text and page.is_scan and n not in recognised]
+    if stamped:
+        verb = "is a picture" if len(stamped) == 1 else "are pictures"
+        notes.append(f"{page_numbers(stamped)} of {name} {verb} with almost no text (a scan?)")
     for number, page in enumerate(pages, 1):
         if page.failure:
             notes.append(f"page {number} of {name} cannot be read: {page.failure}")
