@@ -547,6 +547,31 @@ def test_csv_is_a_line_per_row_with_its_cells_apart(table, text):
     assert text_of("a.csv", table.encode()) == text
 
 
+@pytest.mark.parametrize(
+    ("table", "text", "notes"),
+    [
+        (
+            'Name\tNote\nOdo\t"late\nAda\tpaid\nEve\t5" pipe\n"\tx\n',
+            'Name | Note\nOdo | "late\nAda | paid\nEve | 5" pipe\n" | x\n',
+            ["a quotation mark is never closed on line 2 and 1 more line of a.tsv"],
+        ),
+        ('Name\tNote\nOdo\t"so" he says\n', "Name | Note\nOdo | so he says\n", []),
+        ('sep=\t\nName\tNote\nOdo\t"late', 'Name | Note\nOdo | "late\n',
+         ["a quotation mark is never closed on line 3 of a.tsv"]),
+    ],
+)  # fmt: skip
+def test_a_stray_quotation_mark_does_not_swallow_rows(table, text, notes):
+    assert (text_of("a.tsv", table.encode()), notes_of("a.tsv", table.encode())) == (text, notes)
+
+
+def test_a_quotation_mark_that_is_closed_much_later_is_stray():
+    rows = "".join(f"p{number}\t{number}\n" for number in range(300))
+    lines = text_of("a.tsv", f'Name\tNote\nOdo\t"late\n{rows}Eve\t5"\n'.encode()).splitlines()
+    assert [line for line in lines if line != "Name | Note"] == [
+        'Odo | "late', *(f"p{number} | {number}" for number in range(300)), 'Eve | 5"'
+    ]  # fmt: skip
+
+
 def test_the_header_of_a_long_table_is_repeated():
     rows = "".join(f"p{number},{number}\n" for number in range(100))
     lines = text_of("a.csv", f"Name,Rent\n{rows}".encode()).splitlines()

@@ -2,6 +2,7 @@
 
 Cells are separated by `` | ``; an empty cell stays empty, so that columns keep their order. If the first row is a
 header, it is repeated every :data:`ROWS_PER_HEADER` rows, because a chunk from a long table would otherwise lack it.
+A line of a CSV file with a quotation mark that is never closed is a row of its own, and is reported.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import csv
 import datetime
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any, BinaryIO
@@ -29,6 +30,8 @@ from memagent_lib.documents.converters.encodings import decoded
 from memagent_lib.documents.converters.plain_text import encoding_of
 
 ROWS_PER_HEADER = 40
+MAX_ROW_LINES = 100
+"""The most lines of a CSV file that one row may have: a quotation mark that is open for longer is a stray one."""
 _DELIMITERS = ",;\t|"
 _SNIFFED_LINES = 20
 _ROWS_PER_PIECE = 1000
@@ -42,13 +45,20 @@ def csv_text(source: Source, options: ConverterOptions) -> Converted:
     encoding, notes = encoding_of(source, options)
     with source.open() as stream:
         head = next(decoded(stream, encoding.codec), "").lstrip("\ufeff")
+    # The default limit of 128 KB stops at long texts in a cell.
+    csv.field_size_limit(MAX_BYTES)
     delimiter = _delimiter(head)
+    unclosed: list[int] = []
+    with source.open() as stream:
+        for _ in _rows(_lines(stream, encoding.codec), delimiter, unclosed):
+            pass
+    if unclosed:
+        others = f" and {counted(len(unclosed) - 1, 'more line')}" if len(unclosed) > 1 else ""
+        notes.append(f"a quotation mark is never closed on line {unclosed[0]:,}{others} of {source.name}")
 
     def pieces() -> Iterator[Piece]:
         with source.open() as stream:
-            # The default limit of 128 KB stops at long texts in a cell.
-            csv.field_size_limit(MAX_BYTES)
-            rows = csv.reader(_lines(stream, encoding.codec), delimiter=delimiter)
+            rows = _rows(_lines(stream, encoding.codec), delimiter, [])
             lines = []
             for line in _row_lines(row for row in rows if row):
                 lines.append(line)
@@ -61,7 +71,7 @@ def csv_text(source: Source, options: ConverterOptions) -> Converted:
 
 
 def _lines(stream: BinaryIO, codec: str) -> Iterator[str]:
-    """Yield the lines of a CSV file without its byte order mark and without the ``sep=`` line for Excel."""
+    """Yield the lines of a CSV file without its byte order mark. The ``sep=`` line for Excel is an empty line."""
     rest = ""
     is_first = True
     for block in decoded(stream, codec):
@@ -72,9 +82,58 @@ def _lines(stream: BinaryIO, codec: str) -> Iterator[str]:
                 line = line.lstrip("\ufeff")
                 is_first = False
                 if re.fullmatch(r"sep=.\s*", line):
-                    continue
+                    line = ""
             yield line.replace("\0", "\ufffd")
     yield rest.lstrip("\ufeff") if is_first else rest
+
+
+def _rows(lines: Iterator[str], delimiter: str, unclosed: list[int]) -> Iterator[list[str]]:
+    """Yield the rows of a CSV file.
+
+    A line that opens a quotation mark which is not closed within :data:`MAX_ROW_LINES` lines is a row of its own, whose
+    number is added to ``unclosed``. Otherwise, all lines after it would be one cell.
+    """
+    numbered = enumerate(lines, 1)
+    again: deque[tuple[int, str]] = deque()
+    taken: list[tuple[int, str]] = []
+
+    def feed() -> Iterator[str]:
+        while len(taken) < MAX_ROW_LINES:
+            line = again.popleft() if again else next(numbered, None)
+            if line is None:
+                return
+            taken.append(line)
+            yield line[1]
+        raise csv.Error("a cell of too many lines")
+
+    # A strict reader raises an error if the lines end inside quotation marks.
+    reader = csv.reader(feed(), delimiter=delimiter, strict=True)
+    while True:
+        try:
+            row = next(reader, None)
+        except csv.Error:
+            (number, line), *rest = taken
+            again.extendleft(reversed(rest))
+            row, is_closed = _row_of_line(line, delimiter)
+            if not is_closed:
+                unclosed.append(number)
+            reader = csv.reader(feed(), delimiter=delimiter, strict=True)
+        if row is None:
+            return
+        taken.clear()
+        yield row
+
+
+def _row_of_line(line: str, delimiter: str) -> tuple[list[str], bool]:
+    """Return the cells of a single line, and whether its quotation marks are closed; if not, they are letters."""
+    try:
+        rows = list(csv.reader([line, ""], delimiter=delimiter))
+    except csv.Error:  # a cell beyond the limit
+        rows = []
+    # An open quotation mark takes the empty line into its cell.
+    if len(rows) == 2:
+        return rows[0], True
+    return line.rstrip("\r\n").split(delimiter), False
 
 
 def _delimiter(head: str) -> str:
@@ -87,10 +146,7 @@ def _delimiter(head: str) -> str:
 
 def _evenness(lines: Sequence[str], delimiter: str) -> tuple[float, int]:
     """Return the share of rows that have the most frequent number of cells, and that number."""
-    try:
-        widths = Counter(len(row) for row in csv.reader(lines, delimiter=delimiter) if row)
-    except csv.Error:
-        return 0.0, 0
+    widths = Counter(len(row) for row in _rows(iter(lines), delimiter, []) if row)
     # A row of one cell shows only that the delimiter does not occur in it.
     widths.pop(1, None)
     if not widths:
