@@ -297,6 +297,15 @@ def test_a_character_that_a_pdf_does_not_explain_is_counted(meaning, text):
     assert (text_of("a.pdf", data), notes_of("a.pdf", data)) == (text, ["a character of a.pdf could not be read"])
 
 
+def test_files_inside_a_pdf_are_named():
+    catalog = b"/Names << /EmbeddedFiles << /Names [(a) 6 0 R] >> >> "
+    plan = b"<< /Type /Filespec /F (plan.xlsx) /UF (plan.xlsx) /EF << /F 7 0 R >> >>"
+    pin = b"<< /Subtype /FileAttachment /FS << /Type /Filespec /F (lease.doc) /EF << /F 7 0 R >> >> >>"
+    data = one_page(plan, stream(b"PK"), pin, catalog=catalog, page=b"/Annots [8 0 R] ")
+    assert text_of("a.pdf", data) == "Body\n"
+    assert notes_of("a.pdf", data) == ["2 files inside a.pdf left out: plan.xlsx, lease.doc"]
+
+
 def test_page_numbers_are_listed_in_runs():
     assert page_numbers([2]) == "page 2"
     assert page_numbers([1, 2, 4, 5, 6, 7, 9]) == "pages 1, 2, 4 to 7, 9"
@@ -599,6 +608,17 @@ def test_a_spreadsheet_is_its_values_as_they_were_saved():
 def test_a_formula_that_nobody_calculated_is_reported():
     data = xlsx(CELLS.replace("<f>B2*2</f><v>24</v>", "<f>B2*2</f><v></v>"))
     assert notes_of("a.xlsx", data) == ["1 formula of a.xlsx without a saved value; open the file and save it"]
+
+
+def test_a_formula_may_have_an_empty_text_as_its_value():
+    data = xlsx(CELLS.replace('<c r="B3"><f>B2*2</f><v>24</v>', '<c r="B3" t="str"><f>IF(B2,"","x")</f><v></v>'))
+    assert notes_of("a.xlsx", data) == []
+
+
+def test_errors_in_cells_are_reported():
+    errors = '<c r="C3" t="e"><f>1/0</f><v>#DIV/0!</v></c><c r="D3" t="e"><v>#N/A</v></c><c r="E3" s="1"/>'
+    data = xlsx(CELLS.replace("<v>24</v></c>", f"<v>24</v></c>{errors}"))
+    assert notes_of("a.xlsx", data) == ["2 cells of a.xlsx with an error (#DIV/0!, #N/A) left empty"]
 
 
 # What a file is.

@@ -25,6 +25,7 @@ _BULLETS = dict.fromkeys((0xF0B7, 0xF0A7, 0xF0D8, 0xF076, 0xF0FC), "•")  # Wor
 _UNKNOWN = re.compile(r"[\x00-\x08\x0e-\x1f\ue000-\uf8ff\U000f0000-\U0010ffff]")
 _UNWRITTEN = frozenset({"/Popup", "/Link", "/Widget"})
 _MAX_PARENTS = 32
+_NAMED_FILES = 5
 _STAMP_CHARS = 100
 """On a page with a picture, less printed text than this may be a stamp or page number on a scan."""
 
@@ -45,6 +46,7 @@ def pdf_text(source: Source, options: ConverterOptions) -> Converted:
     with source.open() as stream, _warnings_of_pypdf() as warnings:
         reader = _open(stream)
         is_xfa = _is_xfa(reader)
+        inside = _files_inside(reader)
         for page in _pages(reader):
             warnings.clear()
             if isinstance(page, str):
@@ -63,6 +65,9 @@ def pdf_text(source: Source, options: ConverterOptions) -> Converted:
     notes = _notes(source.name, pages, texts, sum(unknown for _, unknown in cleaned), sorted(recognised))
     if is_xfa:
         notes.append(f"{source.name} has an XFA form, whose values may be missing; print it to PDF to have them")
+    if inside:
+        names = ", ".join(inside[:_NAMED_FILES]) + ", ..." * (len(inside) > _NAMED_FILES)
+        notes.append(f"{counted(len(inside), 'file')} inside {source.name} left out: {names}")
     pieces = [Piece(f"{text}\n", f"page {number}") for number, (text, _) in enumerate(cleaned, 1) if text.strip()]
     return Converted(pieces, notes)
 
@@ -92,6 +97,21 @@ def _is_xfa(reader: PdfReader) -> bool:
         return "/XFA" in reader.trailer["/Root"].get("/AcroForm", {})
     except Exception:  # pypdf raises almost anything for a broken file, here and below
         return False
+
+
+def _files_inside(reader: PdfReader) -> list[str]:
+    """Return the names of the files attached to the PDF or to one of its pages. A portfolio consists of them."""
+    names = []
+    try:
+        names += [str(file.alternative_name or file.name) for file in reader.attachment_list]
+        for page in reader.pages:
+            notes = [reference.get_object() for reference in page.get("/Annots") or []]
+            files = [note["/FS"] for note in notes if note and note.get("/Subtype") == "/FileAttachment"]
+            names += [str(file.get("/UF") or file.get("/F") or "without a name") for file in files]
+    except Exception:
+        # What was found until here.
+        return names
+    return names
 
 
 def _pages(reader: PdfReader) -> Iterator[PageObject | str]:

@@ -35,6 +35,7 @@ MAX_ROW_LINES = 100
 _DELIMITERS = ",;\t|"
 _SNIFFED_LINES = 20
 _ROWS_PER_PIECE = 1000
+_CELL = re.compile(rb"<c((?: [^>]*[^/>])?)>(.*?)</c>", re.DOTALL)
 
 
 def csv_text(source: Source, options: ConverterOptions) -> Converted:
@@ -179,7 +180,7 @@ def spreadsheet_text(source: Source, _: ConverterOptions) -> Converted:
     from python_calamine import CalamineWorkbook
 
     with source.open() as stream:
-        unsaved = _formulas_without_value(stream)
+        unsaved, errors = _odd_cells(stream)
         stream.seek(0)
         try:
             workbook = CalamineWorkbook.from_filelike(stream)
@@ -204,6 +205,9 @@ def spreadsheet_text(source: Source, _: ConverterOptions) -> Converted:
             pieces.append(Piece(f"Sheet {name}\n{text}\n", f"sheet {name}"))
     if unsaved:
         notes.append(f"{counted(unsaved, 'formula')} of {source.name} without a saved value; open the file and save it")
+    if errors:
+        kinds = ", ".join(sorted(errors))
+        notes.append(f"{counted(errors.total(), 'cell')} of {source.name} with an error ({kinds}) left empty")
     return Converted(pieces, notes)
 
 
@@ -243,15 +247,24 @@ def _digits(value: float) -> str:
     return text
 
 
-def _formulas_without_value(stream: BinaryIO) -> int:
-    """Return how many formulas of an .xlsx have no value, because the program that wrote it calculates none."""
+def _odd_cells(stream: BinaryIO) -> tuple[int, Counter[str]]:
+    """Return how many formulas of an .xlsx have no value, and how many cells have each error, such as ``#DIV/0!``.
+
+    A formula has none if the program that wrote the file calculates nothing. Its value may also be an empty text.
+    """
+    count = 0
+    errors: Counter[str] = Counter()
     if stream.read(2) != b"PK":
-        return 0
+        return count, errors
     stream.seek(0)
     archive = open_archive(stream)
-    count = 0
     for name in archive.namelist():
         if re.fullmatch(r"xl/worksheets/[^/]+\.xml", name):
-            cells = re.findall(rb"<f[ />].*?</c>", member(archive, name), re.DOTALL)
-            count += sum(not re.search(rb"<v>[^<]", cell) for cell in cells)
-    return count
+            for found in _CELL.finditer(member(archive, name)):
+                attributes, content = found.groups()
+                value = re.search(rb"<v(?: [^>]*)?>([^<]+)", content)
+                if b't="e"' in attributes and value:
+                    errors[value[1].decode("utf-8", errors="replace")] += 1
+                is_text = b't="str"' in attributes
+                count += not value and not is_text and bool(re.search(rb"<f[ />]", content))
+    return count, errors
