@@ -28,9 +28,11 @@ from memagent_lib.backends.server_replies import (
     ATTEMPTS_WITHOUT_TEXT,
     error_in,
     is_out_of_credit,
+    is_spent_for_today,
     message_in,
     reply_in,
     require_whole_prompt,
+    retry_after_in,
 )
 from memagent_lib.backends.server_streams import is_stream, joined
 from memagent_lib.prompts import Request
@@ -263,10 +265,15 @@ class OpenAICompatible:
             return BackendUnavailable(
                 f"the server at {self.base_url} redirects requests to {where} (status {status}); give that base_url"
             )
+        if status == 429 and is_spent_for_today(body):
+            return BackendUnavailable(
+                f"the server at {self.base_url} has no quota left for today (status 429){why}; try again tomorrow, or "
+                "give a key or model with a larger quota"
+            )
         if status == 429 and is_out_of_credit(body):
             return BackendUnavailable(f"the server at {self.base_url} has no credit left (status 429){why}")
         if status in _RETRYABLE or (status >= 500 and status not in _NEVER):
-            return RetryableError(f"status {status}{why}", after=headers.get("Retry-After"))
+            return RetryableError(f"status {status}{why}", after=headers.get("Retry-After") or retry_after_in(body))
         if status in (401, 403):
             return BackendUnavailable(
                 f"the server at {self.base_url} refuses the API key (status {status}){why}; give the right api_key"

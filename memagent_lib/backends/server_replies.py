@@ -36,6 +36,11 @@ WINDOW_SETTINGS = {
 """How to set each server's window, by the owner that its list of models names."""
 _FINAL = re.compile(r"context_length|invalid|not_found|unsupported")
 _NO_CREDIT = re.compile(rb"insufficient_quota|exceeded your current quota|billing_(hard_limit|not_active)")
+_DAY_IS_SPENT = re.compile(rb"quotaId[^,}]{,200}PerDay")
+_RETRY_IN = re.compile(
+    rb"(?:retryDelay\W{1,12}|Please retry in )(?:([0-9]+)h)?(?:([0-9]+)m(?!s))?(?:([0-9]+(?:\.[0-9]+)?)(m?)s)?"
+)
+_ERROR_BYTES = 1 << 16  # Google's reasons for a refusal may come after kilobytes of details
 
 
 def reply_in(body: dict[str, Any], request: Request) -> Reply:
@@ -101,8 +106,26 @@ def require_whole_prompt(body: dict[str, Any], sent: int, exact: bool, owner: st
 
 
 def is_out_of_credit(body: bytes) -> bool:
-    """Return whether an error says that nothing more is paid for, which waiting does not change."""
-    return _NO_CREDIT.search(body[:2000]) is not None
+    """Return whether an error says that nothing more is paid for, which waiting does not change.
+
+    Google has OpenAI's words for a limit per minute too, but then says when to try again.
+    """
+    return _NO_CREDIT.search(body[:_ERROR_BYTES]) is not None and retry_after_in(body) is None
+
+
+def is_spent_for_today(body: bytes) -> bool:
+    """Return whether an error is Google's for a quota per day, for which it may name a wait of seconds."""
+    return _DAY_IS_SPENT.search(body[:_ERROR_BYTES]) is not None
+
+
+def retry_after_in(body: bytes) -> str | None:
+    """Return the seconds until the next try that Google names in an error, or ``None``."""
+    found = _RETRY_IN.search(body[:_ERROR_BYTES])
+    if found is None or not any(found.groups()):
+        return None
+    hours, minutes, seconds, milli = found.groups()
+    wait_s = float(seconds or 0) / (1000 if milli else 1)
+    return str(wait_s + 60 * int(minutes or 0) + 3600 * int(hours or 0))
 
 
 def message_in(body: bytes) -> str:

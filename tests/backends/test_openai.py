@@ -783,12 +783,59 @@ async def test_a_refusal_has_the_servers_words_and_is_not_repeated(status, body,
             {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}},
             "no credit left",
         ),
+        (429, {"error": {"message": "You exceeded your current quota, please check your plan"}}, "no credit left"),
         (301, {}, r"redirects requests to an address that it does not name \(status 301\); give that base_url"),
     ],
 )
 async def test_what_no_wait_changes_stops_the_run(status, body, says):
     with serving() as server:
         server.refuse = lambda _: (status, body)
+        with pytest.raises(BackendUnavailable, match=says):
+            await ask(opened(server, api="chat", retry_policy=PATIENT))
+    assert server.posts == 1
+
+
+def quota_of_google(*quotas: str, after: str = "0.2s") -> list:
+    """Google's error at the end of a quota, in the form that it sends."""
+    message = "You exceeded your current quota, please check your plan and billing details."
+    help_page = {"@type": "type.googleapis.com/google.rpc.Help", "links": [{"description": "quotas " * 400}]}
+    violations = [{"quotaMetric": "generate_content", "quotaId": quota, "quotaValue": "5"} for quota in quotas]
+    failure = {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": violations}
+    retry = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": after}
+    return [{"error": {"code": 429, "message": message, "details": [help_page, failure, retry]}}]
+
+
+MINUTE = "GenerateRequestsPerMinutePerProjectPerModel-FreeTier"
+DAY = "GenerateRequestsPerDayPerProjectPerModel-FreeTier"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        quota_of_google(MINUTE),
+        {"error": {"message": "You exceeded your current quota, please check your plan. Please retry in 200.5ms."}},
+        {"error": {"message": f"RateLimitError: {json.dumps(quota_of_google(MINUTE))}"}},  # a proxy quotes Google
+    ],
+)
+async def test_a_limit_per_minute_is_waited_for_as_named(body):
+    with serving() as server:
+        server.refuse = lambda _: (429, body) if server.posts == 1 else None
+        assert (await ask(opened(server, api="chat"))).text
+    assert server.posts == 2
+    assert server.times[1] - server.times[0] >= 0.2
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (quota_of_google(MINUTE, DAY, after="27s"), "no quota left for today .*; try again tomorrow, or give a key"),
+        (quota_of_google(MINUTE, after="25200s"), r"left alone until \d{4}-"),
+        ({"error": {"message": "Quota exceeded. Please retry in 7h1m12.5s."}}, r"left alone until \d{4}-"),
+    ],
+)
+async def test_a_quota_that_is_spent_for_hours_stops_the_run(body, says):
+    with serving() as server:
+        server.refuse = lambda _: (429, body)
         with pytest.raises(BackendUnavailable, match=says):
             await ask(opened(server, api="chat", retry_policy=PATIENT))
     assert server.posts == 1
