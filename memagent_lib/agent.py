@@ -239,6 +239,9 @@ class Agent:
         extra = getattr(self.backend, "extra", None)
         if extra:  # fields of a server's requests, which may change its replies
             reader["extra"] = extra
+        served = getattr(self.backend, "served", None)
+        if served:  # llama.cpp serves its only model under any name
+            reader["server"] = served
         if self.on_bad_memory is not OnBadMemory.TAKE:
             reader["on_bad_memory"] = str(self.on_bad_memory)
         return reader | {

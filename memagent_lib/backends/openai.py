@@ -102,6 +102,11 @@ class OpenAICompatible:
             return await retrying(lambda: self._once(request), self._policy, self._circuit)
 
     @property
+    def served(self) -> dict[str, str]:
+        """The server's own name of its model, and the API: what replies depend on beside the requested name."""
+        return {"model": self._name, "api": self._api}
+
+    @property
     def left_out(self) -> dict[str, Any]:
         """The sampling settings that affect replies but were refused by the server, with their intended values."""
         return dict(self._dialect.left_out)

@@ -162,11 +162,7 @@ class ModelJudge:
         """Judge the answers of results. With a ``folder``, verdicts are saved there and found there again."""
         prompts = [result.trace and self._prompt(result) for result in results]
         distinct = [prompt for prompt in dict.fromkeys(prompts) if prompt]
-        identity = self._agent.identity | {"prompt": self.prompt_hash}
-        # A file for each judge and prompt, so that none finds another's verdicts.
-        hashed = digest(json.dumps(identity, sort_keys=True, default=str))[:8]
-        journal = Journal(paths.absolute(folder) / f"judge-{hashed}.jsonl", identity) if folder else nullcontext()
-        with journal as store:
+        with self._journal(folder) if folder else nullcontext() as store:
             saved = _Saved(store.reading()) if store else None
             found = dict(zip(distinct, run_sync(self._verdicts(distinct, saved, concurrency)), strict=True))
         return Judgement(
@@ -179,6 +175,12 @@ class ModelJudge:
             prompt_tokens=sum(verdict.prompt_tokens for verdict in found.values()),
             reply_tokens=sum(verdict.reply_tokens for verdict in found.values()),
         )
+
+    def _journal(self, folder: str | Path) -> Journal:
+        identity = self._agent.identity | {"prompt": self.prompt_hash}
+        # Files of an older version are named without the server's model and API.
+        older = _verdicts_file(folder, {name: value for name, value in identity.items() if name != "server"})
+        return Journal(older if older.exists() else _verdicts_file(folder, identity), identity)
 
     def prompt(self, result: Result) -> str:
         """Return the prompt for a result's answer."""
@@ -285,3 +287,9 @@ def open_judge(
     except ValueError:
         agent.close()
         raise
+
+
+def _verdicts_file(folder: str | Path, identity: Mapping[str, Any]) -> Path:
+    # A file for each judge and prompt, so that none finds another's verdicts.
+    hashed = digest(json.dumps(identity, sort_keys=True, default=str))[:8]
+    return paths.absolute(folder) / f"judge-{hashed}.jsonl"

@@ -25,7 +25,7 @@ from memagent_lib.data import Example
 from memagent_lib.documents import read_files
 from memagent_lib.driver import Observer, gather
 from memagent_lib.evaluation import evaluate, mixtures, to_frame
-from memagent_lib.journal import Journal
+from memagent_lib.journal import Journal, JournalError
 from memagent_lib.prompts import Request
 from memagent_lib.readers import READERS
 from memagent_lib.thinking import Thoughts
@@ -600,6 +600,37 @@ def test_the_command_reads_through_a_chat_server_with_a_key(tokenizer, tmp_path,
         for wrong, says in [(["--extra", "top_k"], "--extra takes KEY=VALUE"), (["--top-p", "0"], "top_p must be")]:
             assert main([*asked, "--window", "4096", *wrong]) == 2
             assert says in capsys.readouterr().err
+
+
+def test_another_served_model_or_api_continues_no_journal(encoder, tmp_path):
+    (tmp_path / "a.txt").write_text(DOCUMENT)
+    journal = tmp_path / "j.jsonl"
+
+    def answers(server, api: str = "completions") -> dict[str, str]:
+        agent = Agent(encoder, opened(server, api=api), weights="small")
+        try:
+            return read_files(agent, [tmp_path / "a.txt"], ["Which note?"], journal=journal).answers
+        finally:
+            agent.close()
+
+    def listing(model: str) -> list:
+        return [{"id": model, "owned_by": "llamacpp", "context_length": 4096}]
+
+    with serving() as first, serving() as second:
+        first.cards = second.cards = listing("a.gguf")
+        answered = answers(first)
+        assert answers(second) == answered, "another address of the same model"
+        second.cards = listing("b.gguf")
+        with pytest.raises(JournalError, match=r"server\.model was 'a\.gguf' and is 'b\.gguf'"):
+            answers(second)
+        with pytest.raises(JournalError, match=r"server\.api was 'completions' and is 'chat'"):
+            answers(first, "chat")
+        header, turns = journal.read_text().split("\n", 1)
+        older = json.loads(header)
+        del older["identity"]["server"]
+        journal.write_text(f"{json.dumps(older)}\n{turns}")
+        assert answers(second) == answered, "a journal of an older version"
+        assert second.posts == 0
 
 
 # The prompt as the server read it, and replies of other forms.

@@ -1,9 +1,10 @@
 """A model as a judge: its prompt, its verdicts, what they cost and how they agree with the rule."""
 
 import pytest
+from hostile import serving
 
 from memagent_lib.agent import Agent
-from memagent_lib.backends import BackendError, Scripted
+from memagent_lib.backends import BackendError, Scripted, open_backend
 from memagent_lib.data import Example
 from memagent_lib.evaluation import ModelJudge, evaluate, overview, table, to_frame, verdict_in
 from memagent_lib.evaluation.judge_prompts import PROMPT_FILE, longmemeval_kind, words_of
@@ -72,6 +73,27 @@ def test_equal_prompts_are_judged_once_and_saved(results, tokenizer, tmp_path):
     assert [verdict.value for verdict in judgement.verdicts] == [0, 1, 0]
     other, asked = opened(tokenizer, lenient, WORDS + "\nBe strict.")
     assert other.judge(twice, tmp_path).cached == 0 and len(asked.requests) == 2
+
+
+def test_a_served_judge_finds_its_own_verdicts_and_older_ones(results, tokenizer, tmp_path):
+    def judged(folder) -> int:
+        served = open_backend("openai", "wise", base_url=server.url, api="chat")
+        judge = ModelJudge("wise", served, tokenizer, WORDS)
+        try:
+            return judge.judge(results, tmp_path / folder).cached
+        finally:
+            judge.close()
+
+    older, backend = opened(tokenizer, lenient)
+    older.judge(results, tmp_path / "older")
+    prompts = len(backend.requests)
+    with serving() as server:
+        server.reply = lambda _: {"choices": [{"message": {"content": "CORRECT"}, "finish_reason": "stop"}]}
+        found = []
+        for model in ("a.gguf", "b.gguf"):  # llama.cpp serves its only model under any name
+            server.cards = [{"id": model, "owned_by": "llamacpp", "context_length": 4096}]
+            found += [judged("new"), judged("new"), judged("older")]
+    assert found == [0, prompts, prompts] * 2
 
 
 def test_a_judge_without_a_verdict_is_undecided_and_not_wrong(results, tokenizer):
