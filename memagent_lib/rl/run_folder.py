@@ -198,6 +198,11 @@ class RunFolder:
         return self.path / "error.txt"
 
     @property
+    def mlflow_note(self) -> Path:
+        """The file with the id of the MLflow run that attempts to train this run log to."""
+        return self.path / "mlflow_run.txt"
+
+    @property
     def model(self) -> Path:
         """The folder of the exported policy, which exists once the run has finished."""
         return self.path / "model"

@@ -232,6 +232,24 @@ def test_saving_and_measuring_may_change_when_a_run_is_resumed(config, tmp_path)
     assert folder.checkpoint_note.read_text() == "1"
 
 
+def test_a_run_without_a_checkpoint_gets_another_mlflow_run(config, tmp_path):
+    folder = with_checkpoint(config, tmp_path / "run")
+    folder.mlflow_note.write_text("abc")
+    with pytest.raises(AssertionError, match="a process was started"):
+        launch(config, folder.path, resume=True)
+    assert folder.mlflow_note.read_text() == "abc"
+    shutil.rmtree(folder.checkpoints)
+    folder.write_status(TrainingStatus(state=TrainingState.FAILED))
+    named = but(config, "tracking", run_id="abc")
+    with pytest.raises(AssertionError, match="a process was started"):
+        launch(named, folder.path, resume=True)
+    assert folder.mlflow_note.read_text() == "abc"
+    folder.write_status(TrainingStatus(state=TrainingState.FAILED))
+    with pytest.raises(AssertionError, match="a process was started"):
+        launch(but(config, "verl", **{f"{ACTOR}.optim.lr": 0.5}), folder.path, resume=True)
+    assert not folder.mlflow_note.exists()
+
+
 @pytest.mark.parametrize("is_foreign", [True, False])
 def test_a_checkpoint_of_another_user_is_named(config, tmp_path, monkeypatch, capsys, is_foreign):
     folder = with_checkpoint(config, tmp_path / "run")

@@ -99,6 +99,8 @@ def _prepare(recipe: Recipe, trained: Recipe, folder: RunFolder, device: str, re
         write_atomically(folder.checkpoint_note, str(last.step))
     for leftover in (folder.stop_request, folder.error, folder.verl_metrics, folder.heartbeat):
         leftover.unlink(missing_ok=True)
+    if not last and not recipe.tracking.run_id:
+        folder.mlflow_note.unlink(missing_ok=True)  # the recipe may be another one, and MLflow changes no parameter
     folder.write_recipe(recipe, device, trained)
     leave_out_slow_imports(folder)
     step = last.step if last else 0

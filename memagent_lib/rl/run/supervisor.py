@@ -51,7 +51,7 @@ def ledger_entry(config: Recipe, folder: RunFolder) -> Run:
     made some steps, an MLflow run that joins only now gets their metrics too.
     """
     ledger = Experiment.open(config.tracking.uri, config.tracking.experiment)
-    note = folder.path / "mlflow_run.txt"
+    note = folder.mlflow_note
     requested = config.tracking.run_id
     previous = ""
     if note.is_file():
