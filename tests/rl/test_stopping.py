@@ -130,9 +130,19 @@ def test_a_second_interrupt_asks_whether_to_end_the_run_at_once(monkeypatch, ans
     assert calls == [False, "end it now, and lose the current step? [y/N] "] + [True] * ended
 
 
-def test_a_stop_states_what_it_waits_for_and_for_how_long(tmp_path, capsys, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("measured", "waits_for"),
+    [
+        ({"timing_s/save_checkpoint": 3.1}, "this step (usually 20 s) and a checkpoint (usually 3 s); it is ended in "),
+        (
+            {"timing_s/testing": 300},
+            "this step (usually 20 s), validation if it is due (usually 300 s) and a checkpoint",
+        ),
+    ],
+)
+def test_a_stop_states_what_it_waits_for_and_for_how_long(tmp_path, capsys, monkeypatch, measured, waits_for) -> None:
     folder = RunFolder(tmp_path)
-    rows = [{"step": 1, "time": 1.0, "metrics": {"perf/time_per_step": 20.4, "timing_s/save_checkpoint": 3.1}}]
+    rows = [{"step": 1, "time": 1.0, "metrics": {"perf/time_per_step": 20.4, **measured}}]
     folder.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
     lock = folder.lock()
     folder.write_status(TrainingStatus(state=TrainingState.RUNNING, step=1, steps=9, stop_by=time.time() + 817))
@@ -141,4 +151,4 @@ def test_a_stop_states_what_it_waits_for_and_for_how_long(tmp_path, capsys, monk
     TrainingRun(folder).stop()
     os.close(lock)
     printed = capsys.readouterr().out
-    assert printed.startswith("stopping after this step (usually 20 s) and a checkpoint (usually 3 s); it is ended in ")
+    assert printed.startswith(f"stopping after {waits_for}")

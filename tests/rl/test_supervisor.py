@@ -228,6 +228,23 @@ def test_a_stop_waits_as_long_as_a_step_and_checkpoint_took(supervisor) -> None:
     assert supervisor.status.stop_by > time.time() + 1000
 
 
+def test_validation_is_in_the_grace_and_the_time_left(supervisor) -> None:
+    often = supervisor.config.verl | {"trainer.total_training_steps": 9, "trainer.test_freq": 4}
+    supervisor.config = replace(supervisor.config, verl=often)
+    supervisor.write(replace(supervisor.status, steps=9))
+    supervisor.folder.verl_metrics.touch()
+    supervisor.progress(1, {"perf/time_per_step": 20.0, "timing_s/save_checkpoint": 3.0})
+    assert supervisor.grace() == 60.0 + 2 * 20 + 600 + 2 * 3  # no validation was measured yet
+    assert supervisor.status.seconds_left == 8 * 20
+    supervisor.progress(4, {"perf/time_per_step": 20.0, "timing_s/testing": 300.0})
+    assert supervisor.grace() == 60.0 + 2 * 20 + 2 * 300 + 2 * 3
+    assert supervisor.status.seconds_left == 5 * 20 + 2 * 300  # after steps 8 and 9
+    supervisor.progress(8, {"perf/time_per_step": 20.0, "timing_s/testing": 300.0})
+    assert supervisor.status.seconds_left == 20 + 300
+    supervisor.progress(9, {"perf/time_per_step": 20.0, "timing_s/testing": 300.0})
+    assert supervisor.status.seconds_left == 0
+
+
 def test_a_crossed_bound_is_a_metric_and_a_tag_in_mlflow(supervisor: Supervisor) -> None:
     entry = ledger_entry(supervisor.config, supervisor.folder)
     for step, entropy in enumerate([1.0] * 7 + [0.01] * 6):

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,15 +29,17 @@ from memagent_lib.rl.run.export import save_policy
 from memagent_lib.rl.run.ray_cluster import cluster_environment
 from memagent_lib.rl.run.stacks import log_stacks
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus, load_rollouts
+from memagent_lib.rl.verl.verl_keys import TEST_FREQ
 from memagent_lib.rl.verl.verl_settings import environment
 from memagent_lib.tracking import KIND_TAG, Experiment, Run, RunStatus, TrackingError, log_readings
 
 POLL_S = 0.25
 STOP_GRACE_S = 60.0
-UNMEASURED_SAVE_S = 600.0
+UNMEASURED_S = 300.0  # assumed for a checkpoint or a validation before the first one
 REWARD = "critic/score/mean"
 SECONDS = "perf/time_per_step"
 SAVE_SECONDS = "timing_s/save_checkpoint"
+VALIDATION_SECONDS = "timing_s/testing"  # verl does not count it as a part of the step
 MLFLOW_END = {
     TrainingState.FINISHED: RunStatus.FINISHED,
     TrainingState.STOPPED: RunStatus.KILLED,
@@ -94,6 +97,10 @@ def close_entry(entry: Run, state: TrainingState, tags: dict[str, str]) -> None:
     """Set the last tags and end the MLflow run with the status that corresponds to ``state``."""
     entry.tags({f"memagent.{name}": value[:5000] for name, value in tags.items()})  # MLflow's limit for a tag
     entry.end(MLFLOW_END[state])
+
+
+def _seconds(measured: Sequence[Mapping[str, float]], metric: str) -> list[float]:
+    return [metrics[metric] for metrics in measured if metric in metrics]
 
 
 @dataclass
@@ -196,17 +203,21 @@ class Supervisor:
         return self.stop_now or bool(self.status.stop_by and time.time() > self.status.stop_by)
 
     def grace(self) -> float:
-        """Estimate how many seconds the current step and a checkpoint take; 0 before training has begun."""
+        """Estimate how many seconds the current step, a validation and a checkpoint take; 0 before training has begun.
+
+        Each part counts twice its longest, because an estimate that is too short would kill a healthy run.
+        """
         if not self.folder.verl_metrics.exists():
             return 0.0
         measured = [row["metrics"] for row in self.folder.rows()]
-        steps = [metrics[SECONDS] for metrics in measured[-10:] if SECONDS in metrics]
-        saves = [metrics[SAVE_SECONDS] for metrics in measured if SAVE_SECONDS in metrics]
+        steps = _seconds(measured[-10:], SECONDS)
         if not steps:
             return STOP_GRACE_S
-        # Twice the longest, because an estimate that is too short would kill a healthy run.
-        save = 2 * max(saves) if saves else UNMEASURED_SAVE_S
-        return STOP_GRACE_S + 2 * max(steps) + save
+        save = 2 * max(_seconds(measured, SAVE_SECONDS), default=UNMEASURED_S)
+        validation = 0.0
+        if self.config.verl[TEST_FREQ] > 0:
+            validation = 2 * max(_seconds(measured, VALIDATION_SECONDS), default=UNMEASURED_S)
+        return STOP_GRACE_S + 2 * max(steps) + validation + save
 
     def _silent_minutes(self, began: float) -> float:
         """Return the minutes since a turn or a part of a step was last finished."""
@@ -260,16 +271,35 @@ class Supervisor:
         with self.folder.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, "time": time.time(), "metrics": metrics}) + "\n")
         steps = [row["metrics"] for row in self.folder.rows()]
-        seconds = [measured[SECONDS] for measured in steps[-10:] if SECONDS in measured]
         retried = round(sum(m["rollout/retried"] * m["rollout/count"] for m in steps if "rollout/retried" in m))
-        left = None
-        if seconds:
-            left = statistics.median(seconds) * (self.status.steps - step)
+        left = self._seconds_left(step, steps)
         reward = metrics.get(REWARD, self.status.reward)
         self.signs = signs(points_of(self.folder.rows()))
         warnings = tuple(sign.text for sign in self.signs)
         now = {"step": step, "reward": reward, "retried": retried, "seconds_left": left, "warnings": warnings}
         self.write(replace(self.status, state=TrainingState.RUNNING, **now))
+
+    def _seconds_left(self, step: int, measured: Sequence[Mapping[str, float]]) -> float | None:
+        """Estimate the seconds that the steps after ``step`` and their validations take; None if no step is measured.
+
+        A validation that none of ``measured``, the metrics of all steps, has measured is left out.
+        """
+        seconds = _seconds(measured[-10:], SECONDS)
+        if not seconds:
+            return None
+        left = statistics.median(seconds) * (self.status.steps - step)
+        validations = _seconds(measured, VALIDATION_SECONDS)[-10:]
+        if validations:
+            left += statistics.median(validations) * self._validations_after(step)
+        return left
+
+    def _validations_after(self, step: int) -> int:
+        """Return how many steps after ``step`` verl validates: every ``trainer.test_freq`` steps, and the last one."""
+        every = self.config.verl[TEST_FREQ]
+        steps = self.status.steps
+        if every < 1:
+            return 0
+        return steps // every - step // every + (step < steps and steps % every > 0)
 
     def end(self, trainer: subprocess.Popen[bytes]) -> tuple[TrainingState, str]:
         if trainer.returncode == 0 and self.status.step >= self.config.steps:

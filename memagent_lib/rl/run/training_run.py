@@ -61,9 +61,9 @@ class TrainingRun:
         With ``until_resumed``, which is for a person's request, running a notebook or a sweep again does not continue
         the run. Without it, as for an interrupted notebook, it does.
 
-        Blocks until the run is over. Prints how long the step and its checkpoint usually take, and when the run is
-        ended in any case, which the status has as ``stop_by``. Raises :class:`RunError` if the run is still active
-        ``wait_s`` seconds after that time.
+        Blocks until the run is over. Prints how long the step, a validation and a checkpoint usually take, and when the
+        run is ended in any case, which the status has as ``stop_by``. Raises :class:`RunError` if the run is still
+        active ``wait_s`` seconds after that time.
         """
         began = time.time()
         number = signal.SIGQUIT if now else signal.SIGTERM
@@ -92,13 +92,19 @@ class TrainingRun:
 
     def _rest_of_step(self) -> str:
         """Return what a stop waits for, with the usual duration of each part that was measured."""
-        measured = [row["metrics"] for row in self.folder.rows()[-10:]]
+        measured = [row["metrics"] for row in self.folder.rows()]
         parts = []
-        for metric, name in (("perf/time_per_step", "this step"), ("timing_s/save_checkpoint", "a checkpoint")):
-            seconds = [metrics[metric] for metrics in measured if metric in metrics]
-            usual = f" (usually {statistics.median(seconds):.0f} s)" if seconds else ""
-            parts.append(name + usual)
-        return " and ".join(parts)
+        for metric, name in (
+            ("perf/time_per_step", "this step"),
+            ("timing_s/testing", "validation if it is due"),
+            ("timing_s/save_checkpoint", "a checkpoint"),
+        ):
+            seconds = [metrics[metric] for metrics in measured if metric in metrics][-10:]
+            if seconds:
+                parts.append(f"{name} (usually {statistics.median(seconds):.0f} s)")
+            elif metric != "timing_s/testing":  # a run may have no validation
+                parts.append(name)
+        return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
     def stop_at_exit(self) -> None:
         """Stop the run when this process exits, because an interrupt may come before anything waits for the run."""
