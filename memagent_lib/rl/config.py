@@ -8,6 +8,7 @@ turns a :class:`Recipe` into verl's configuration.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from memagent_lib.bad_memory import OnBadMemory
+from memagent_lib.plugins import is_plugin, plugin_hash
 from memagent_lib.prompts import Budget, Template
 from memagent_lib.readers import reader_named
 from memagent_lib.rl.advantages import Credit, Overlong
@@ -145,6 +147,15 @@ class ReadingConfig:
     def shows(self) -> Mapping[Kind, int]:
         """The number of memories in each kind of the reader's prompts, which determines how long the prompts are."""
         return reader_named(self.reader).prompts
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """Hashes of the template's texts, and of the file of a reader that is not the library's."""
+        texts = json.dumps(dataclasses.asdict(Template.load(self.template)), sort_keys=True)
+        hashes = {"template": hashlib.sha256(texts.encode()).hexdigest()[:16]}
+        if is_plugin(self.reader):
+            hashes["reader"] = plugin_hash(self.reader)
+        return hashes
 
     @property
     def budget(self) -> Budget:

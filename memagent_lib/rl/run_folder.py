@@ -127,6 +127,7 @@ class RunFolder:
         record["inputs"] = {path: _content_hash(path) for path in inputs if Path(path).exists()}
         if trained:
             record["trained"] = trained.to_tables()
+        record["reading"] = recipe.reading.hashes
         write_atomically(self.config, json.dumps(record, indent=2))
 
     def changed_inputs(self) -> list[str]:
@@ -149,6 +150,10 @@ class RunFolder:
         """Return the recipe that the run trains with, and its device."""
         record = json.loads(self.config.read_text(encoding="utf-8"))
         return Recipe.from_tables(record.get("trained", record["config"])), record["device"]
+
+    def reading(self) -> dict[str, str]:
+        """Return the hashes of template and reader at the run's start; empty if an older version started the run."""
+        return json.loads(self.config.read_text(encoding="utf-8")).get("reading", {})
 
     @property
     def log(self) -> Path:

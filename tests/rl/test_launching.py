@@ -14,13 +14,14 @@ import pytest
 pytest.importorskip("verl")
 
 from memagent_lib.data import Example, save
-from memagent_lib.prompts import BudgetError
+from memagent_lib.prompts import TEMPLATE_FOLDER, BudgetError
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run import launcher, training_plan, training_run
 from memagent_lib.rl.run.launcher import launch
 from memagent_lib.rl.run.training_plan import PlanError
 from memagent_lib.rl.run.training_run import RunError, attach
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
+from memagent_lib.rl.verl.verl_keys import ACTOR, MODEL, ROLLOUT
 from memagent_lib.settings import SettingsError
 
 
@@ -51,7 +52,6 @@ def config(tmp_path, tokenizer, monkeypatch) -> Recipe:
 
 
 TABLES = ("model", "data", "reading")
-ACTOR = "actor_rollout_ref.actor"
 
 
 def but(config: Recipe, table: str, **values) -> Recipe:
@@ -189,6 +189,9 @@ def with_checkpoint(config: Recipe, path) -> RunFolder:
         ("verl", {f"{ACTOR}.clip_ratio_high": 0.28}, f"verl.{ACTOR}.clip_ratio_high was 0.2 and is 0.28"),
         ("train", {"seed": 1, "credit": "split"}, "train.credit was shared and is split; train.seed was 0 and is 1"),
         ("verl", {"trainer.n_gpus_per_node": 2}, "verl.trainer.n_gpus_per_node was 1 and is 2"),
+        ("verl", {f"{ROLLOUT}.top_p": 0.9}, f"verl.{ROLLOUT}.top_p was None and is 0.9"),
+        ("verl", {f"{MODEL}.lora_alpha": 32}, f"verl.{MODEL}.lora_alpha was None and is 32"),
+        ("verl", {f"{ACTOR}.ppo_epochs": 2}, f"verl.{ACTOR}.ppo_epochs was None and is 2"),
         ("reading", {"memory_tokens": 17}, "reading.memory_tokens was 16 and is 17"),
     ],
 )
@@ -219,6 +222,31 @@ def test_a_run_is_not_resumed_with_other_examples(config, tmp_path):
     folder = with_checkpoint(config, tmp_path / "run")
     save([replace(example, id="3")], tmp_path / "y.parquet")
     with pytest.raises(RunError, match=r"differs: .*y\.parquet is not what it was when the run was started\. Undo"):
+        launch(config, folder.path, resume=True)
+
+
+def test_a_run_is_not_resumed_with_other_words_or_another_reader(config, tmp_path):
+    words = tmp_path / "own.toml"
+    shutil.copy(TEMPLATE_FOLDER / "short.toml", words)
+    reader = tmp_path / "own.py"
+    reader.write_text("from memagent_lib.readers import overwrite as own\n")
+    config = but(config, "reading", template=str(words), reader=f"{reader}:own")
+    folder = with_checkpoint(config, tmp_path / "run")
+    words.write_text(words.read_text() + "# a comment is no wording\n")
+    with pytest.raises(AssertionError, match="a process was started"):
+        launch(config, folder.path, resume=True)
+    folder.write_status(TrainingStatus(state=TrainingState.STOPPED, step=1))
+    words.write_text(words.read_text().replace("{question}", "{question} Be brief.", 1))
+    reader.write_text("from memagent_lib.readers import gated as own\n")
+    differs = (
+        rf"differs: {words} is not the template that .*; {reader}:own is not the reader that the run was started with"
+    )
+    with pytest.raises(RunError, match=differs):
+        launch(config, folder.path, resume=True)
+    recorded = json.loads(folder.config.read_text())
+    del recorded["reading"]  # as an older version recorded a run
+    folder.config.write_text(json.dumps(recorded))
+    with pytest.raises(AssertionError, match="a process was started"):
         launch(config, folder.path, resume=True)
 
 

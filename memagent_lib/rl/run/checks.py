@@ -20,7 +20,7 @@ from memagent_lib.rl.run.data_check import checked_data
 from memagent_lib.rl.run.export import shapes_of
 from memagent_lib.rl.run.training_run import RunError
 from memagent_lib.rl.run_folder import Checkpoint, RunFolder, TrainingState
-from memagent_lib.rl.verl.verl_keys import ACTOR, FINAL_LR, MINI_BATCH, NODES, ROLLOUT, ROLLOUTS, STEPS, WORKERS
+from memagent_lib.rl.verl.verl_keys import ACTOR, FINAL_LR, MINI_BATCH, MODEL, NODES, ROLLOUT, ROLLOUTS, STEPS, WORKERS
 from memagent_lib.rl.verl.verl_settings import encoder_of
 from memagent_lib.settings import SettingsError
 from memagent_lib.tokenizer_files import looks_like_path
@@ -38,7 +38,7 @@ FREE = (
     "cluster.",
     "tracking.",
 )
-# Of verl's settings, what may not: the objective, the batch, the sampler and the number of workers.
+# Of verl's settings, what may not: the objective, the adapters, the batch, the sampler and the number of workers.
 FIXED_IN_VERL = (
     "algorithm.",
     "data.",
@@ -46,11 +46,16 @@ FIXED_IN_VERL = (
     f"{ACTOR}.entropy_coeff",
     f"{ACTOR}.fsdp_config.fsdp_size",
     f"{ACTOR}.kl_loss",
-    f"{ACTOR}.loss_agg_mode",
+    f"{ACTOR}.loss_",
     f"{ACTOR}.optim",
     f"{ACTOR}.policy_loss",
+    f"{ACTOR}.ppo_epochs",
     f"{ACTOR}.use_kl_loss",
+    f"{MODEL}.exclude_modules",
+    f"{MODEL}.lora",
+    f"{MODEL}.target_modules",
     f"{ROLLOUT}.temperature",
+    f"{ROLLOUT}.top_",
     MINI_BATCH,
     ROLLOUTS,
     NODES,
@@ -131,9 +136,10 @@ def active(folder: RunFolder) -> RunError:
 
 def _check_unchanged(recipe: Recipe, folder: RunFolder) -> None:
     """Raise :class:`RunError` unless a resumed run has the same model, workers, data and objective as before."""
+    differ = _changed_reading(recipe, folder)
     before = flatten(folder.recipe()[0].to_tables())
     now = flatten(recipe.to_tables())
-    differ = [
+    differ += [
         f"{name} was {before.get(name)} and is {now.get(name)}"
         for name in sorted(before.keys() | now.keys())
         if before.get(name) != now.get(name) and not _may_differ(name, recipe)
@@ -144,6 +150,13 @@ def _check_unchanged(recipe: Recipe, folder: RunFolder) -> None:
             f"--resume continues the run in {folder.path} as it began, and the recipe differs: {'; '.join(differ)}. "
             "Undo that, or start another run in another folder"
         )
+
+
+def _changed_reading(recipe: Recipe, folder: RunFolder) -> list[str]:
+    """Name the template or the reader's file if its content is not that of the run's start."""
+    before = folder.reading()
+    changed = [name for name, found in recipe.reading.hashes.items() if before.get(name, found) != found]
+    return [f"{getattr(recipe.reading, name)} is not the {name} that the run was started with" for name in changed]
 
 
 def _may_differ(name: str, recipe: Recipe) -> bool:

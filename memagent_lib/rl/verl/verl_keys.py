@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 ACTOR = "actor_rollout_ref.actor"
+MODEL = "actor_rollout_ref.model"
 ROLLOUT = "actor_rollout_ref.rollout"
 STEPS = "trainer.total_training_steps"
 PROMPTS = "data.train_batch_size"
@@ -24,7 +25,7 @@ TEST_FREQ = "trainer.test_freq"
 NODES = "trainer.nnodes"
 WORKERS = "trainer.n_gpus_per_node"
 FINAL_LR = f"{ACTOR}.optim.min_lr_ratio"
-PACKED = "actor_rollout_ref.model.use_remove_padding"
+PACKED = f"{MODEL}.use_remove_padding"
 CHAT_TEMPLATE = "data.apply_chat_template_kwargs"  # a table of arguments, empty in verl's own configuration
 
 # The published objective (arXiv 2507.02259) on one device; verl's own defaults train PPO with GAE on eight.
