@@ -321,6 +321,7 @@ def _outputs(
     leaving the memory unchanged in this way pays. With ``retry`` both attempts are rows.
     """
     turns = result.trace.turns
+    replies = sum(len(turn.attempts) for turn in turns)
     example = result.example
     own = turn_rewards(rewarded, result.trace, example.evidence, example.answers, result.diagnosis)
     outputs = [
@@ -329,7 +330,7 @@ def _outputs(
             response_ids=list(reply.token_ids),
             response_mask=[1] * len(reply.token_ids),
             response_logprobs=list(reply.log_probs) or None,
-            num_turns=len(turns),
+            num_turns=replies,  # the trainer compares it with the rows that arrive
             metrics=AgentLoopMetrics(generate_sequences=result.seconds),
             extra_fields=extra_fields | {TURN_REWARDS: rewards, POSITION: turn_position(turn)},
         )

@@ -73,12 +73,14 @@ class Rows:
             self.advantages[key] = row[0].item()
 
 
-async def outputs(tokenizer, reader: str, task: Example, reply: Callable[[str], str], rewards: RewardConfig, names):
+async def outputs(
+    tokenizer, reader: str, task: Example, reply: Callable[[str], str], rewards: RewardConfig, names, on_bad_memory
+):
     from dataclasses import asdict
 
     from memagent_lib.rl.agent_loop import MemAgentLoop
 
-    options = {"window": 512, "rewards": asdict(rewards), "turn_rewards": names}
+    options = {"window": 512, "rewards": asdict(rewards), "turn_rewards": names, "on_bad_memory": on_bad_memory}
     loop = MemAgentLoop(Server(tokenizer, reply), tokenizer.hf, reader, "short", SIZES, **options)
     row = task.to_record() | {"raw_prompt": task.to_record()["prompt"], "uid": "p"}
     return await loop.run({"temperature": 1.0}, **row, global_steps=1, session_id=0)
@@ -94,13 +96,13 @@ def advantages(tokenizer, monkeypatch):
 
     monkeypatch.setattr(PPOTrainerSync, "_compute_advantage", lambda self, batch, metrics: batch)
 
-    async def compute(reader, task, *rollouts, rewards=NO_REWARDS, credit="shared"):
+    async def compute(reader, task, *rollouts, rewards=NO_REWARDS, credit="shared", on_bad_memory="take"):
         weights = {name: getattr(rewards, name) for name in ("update", "gain") if getattr(rewards, name)}
         queue = Rows()
         monkeypatch.setattr(module, "tq", queue)
         found, metrics = [], []
         for number, reply in enumerate(rollouts):
-            made = await outputs(tokenizer, reader, task, reply, rewards, list(weights))
+            made = await outputs(tokenizer, reader, task, reply, rewards, list(weights), on_bad_memory)
             for turn, output in enumerate(made):
                 scores = torch.zeros(len(output.response_ids))
                 scores[-1] = made[-1].reward_score
@@ -108,13 +110,17 @@ def advantages(tokenizer, monkeypatch):
                     "rm_scores": scores,
                     "response_mask": torch.tensor(output.response_mask),
                     "extra_fields": output.extra_fields,
+                    "num_turns": output.num_turns,
+                    "data_source": task.task,
                 }
             metrics.append(made[-1].extra_fields["reward_extra_info"])
         trainer = object.__new__(module.MemAgentTrainer)
         trainer.settings = SimpleNamespace(turn_rewards=weights, rollout_weight=rewards.rollout_weight, credit=credit)
         trainer.config = SimpleNamespace(algorithm=SimpleNamespace(norm_adv_by_std_in_grpo=False))
         keys = sorted(queue.rows)
-        trainer._compute_advantage(KVBatchMeta(keys=keys, tags=[{} for _ in keys], partition_id="train"), {})
+        batch = KVBatchMeta(keys=keys, tags=[{} for _ in keys], partition_id="train")
+        assert trainer._rollout_metrics(batch)["rows/produced"] == len(keys), "the trainer misses no row"
+        trainer._compute_advantage(batch, {})
         for number in range(len(rollouts)):
             found.append([queue.advantages[key] for key in keys if key.startswith(f"p_{number}_")])
         return found, metrics
@@ -210,6 +216,18 @@ async def test_merges_get_credit_like_the_turns_that_read(tokenizer, advantages)
     assert metrics[0]["turns"] == 6
     found, _ = await advantages("map_merge", task, answering("4711"), answering("no"), credit="split")
     assert found == [pytest.approx([0.5 / 6] * 6), pytest.approx([-0.5 / 6] * 6)]
+
+
+async def test_a_retried_reply_is_a_row_with_the_credit_of_its_rollout(tokenizer, advantages):
+    found, metrics = await advantages(
+        "overwrite",
+        example(tokenizer, 1, 3),
+        in_order("I'm sorry, but I can't help with that.", "mill", "code 4711", "code 4711", "4711"),
+        in_order("mill", "mill", "mill", "no"),
+        on_bad_memory="retry",
+    )
+    assert found == [[0.5] * 5, [-0.5] * 4]
+    assert [(each["turns"], each["bad_memories"]) for each in metrics] == [(4.0, 1.0), (4.0, 0.0)]
 
 
 def test_every_reader_with_a_memory_has_an_objective_here():
