@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -52,16 +53,11 @@ def test_adapters_are_folded_into_the_weights_they_stand_beside(adapted):
     assert "base_model.model.lm_head.weight" in model.state_dict()  # the input is unchanged
 
 
-def test_a_checkpoint_with_adapters_becomes_a_plain_model(adapted, tmp_path):
+def saved_by_verl(model, folder, actor) -> Path:
+    """The checkpoint folder of a model with adapters, its weights in two files, as verl leaves it."""
     from safetensors.torch import save_file
-    from transformers import AutoModelForCausalLM
 
-    from memagent_lib import open_agent
-    from memagent_lib.rl import ReadingConfig
-    from memagent_lib.rl.run.export import export_model
-
-    model, folder = adapted
-    trained = tmp_path / "actor" / "huggingface"
+    trained = actor / "huggingface"
     trained.mkdir(parents=True)
     (trained / "config.json").write_text((folder / "config.json").read_text())
     state = {name: weight.clone() for name, weight in model.state_dict().items()}
@@ -69,7 +65,19 @@ def test_a_checkpoint_with_adapters_becomes_a_plain_model(adapted, tmp_path):
     save_file({name: state[name] for name in names[::2]}, trained / "model-00001-of-00002.safetensors")
     save_file({name: state[name] for name in names[1::2]}, trained / "model-00002-of-00002.safetensors")
     (trained / "model.safetensors.index.json").write_text("{}")
-    (tmp_path / "actor" / "lora_train_meta.json").write_text(json.dumps({"r": 4, "lora_alpha": 6}))
+    (actor / "lora_train_meta.json").write_text(json.dumps({"r": 4, "lora_alpha": 6}))
+    return trained
+
+
+def test_a_checkpoint_with_adapters_becomes_a_plain_model(adapted, tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    from memagent_lib import open_agent
+    from memagent_lib.rl import ReadingConfig
+    from memagent_lib.rl.run.export import export_model
+
+    model, folder = adapted
+    trained = saved_by_verl(model, folder, tmp_path / "actor")
     reading = ReadingConfig(template="short", chunk_tokens=32, memory_tokens=8, answer_tokens=8, question_tokens=8)
     export_model(trained, folder, tmp_path / "model", reading)
     torch.testing.assert_close(
@@ -79,3 +87,27 @@ def test_a_checkpoint_with_adapters_becomes_a_plain_model(adapted, tmp_path):
     torch.testing.assert_close(logits(of_adapter), logits(model), atol=0.05, rtol=0.05)  # bfloat16 in the file
     with closing(open_agent(tmp_path / "model", backend="transformers")) as agent:
         assert agent.read("code?", "the mill drifts past the otter").turns
+
+
+def test_an_export_replaces_no_adapter_that_it_finds(adapted, tmp_path):
+    from memagent_lib.rl import ExportError, Recipe, RunFolder, export_checkpoint
+
+    model, folder = adapted
+    run = RunFolder(tmp_path / "run")
+    tables = {"model": {"path": str(folder)}, "data": {"train": ["x"], "eval": ["x"]}, "reading": {}}
+    recipe = Recipe.from_tables(tables | {"verl": {"trainer.total_training_steps": 9}})
+    actor = run.checkpoints / "global_step_4" / "actor"
+    saved_by_verl(model, folder, actor)
+    run.config.write_text(json.dumps({"config": recipe.to_tables(), "device": "cpu"}))
+    for found in ("adapter", "one.old", "one.part"):
+        (tmp_path / found).mkdir()
+    export_checkpoint(run.path, target=tmp_path / "one")
+    first = (tmp_path / "one-adapter" / "adapter_model.safetensors").read_bytes()
+    export_checkpoint(run.path, target=tmp_path / "two")
+    assert (tmp_path / "two-adapter" / "adapter_model.safetensors").read_bytes() == first
+    with pytest.raises(ExportError, match="adapter exists; remove it, or export to another folder with --out"):
+        export_checkpoint(run.path, target=tmp_path / "model")
+    (actor / "lora_train_meta.json").unlink()
+    export_checkpoint(run.path, target=tmp_path / "model")
+    assert [path.name for path in sorted(tmp_path.iterdir()) if path.name.startswith(".")] == []
+    assert all((tmp_path / found).is_dir() for found in ("adapter", "one.old", "one.part"))

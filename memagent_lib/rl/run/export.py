@@ -16,7 +16,6 @@ from memagent_lib.prompts import Template
 from memagent_lib.rl.config import ReadingConfig, Recipe
 from memagent_lib.rl.run_folder import Checkpoint, RunFolder
 
-ADAPTER_NOTE = "lora_train_meta.json"  # written by verl where a model has adapters
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
@@ -28,7 +27,7 @@ def export_checkpoint(run: str | Path, step: int | None = None, target: str | Pa
     """Export a checkpoint of the run in the folder ``run``, which may be stopped or still training; return its folder.
 
     ``step`` is by default that of the last checkpoint, and ``target`` is ``step_N/model`` in the run's folder. Raises
-    :class:`ExportError` if the run has no such checkpoint, or if ``target`` exists.
+    :class:`ExportError` if the run has no such checkpoint, or if ``target`` or the folder of its adapters exists.
     """
     folder = RunFolder(Path(run).absolute())
     if not folder.config.is_file():
@@ -37,8 +36,12 @@ def export_checkpoint(run: str | Path, step: int | None = None, target: str | Pa
     to = folder.path / f"step_{checkpoint.step}" / "model"
     if target:
         to = Path(target).absolute()
-    if to.exists():
-        raise ExportError(f"{display(to)} exists; remove it, or export to another folder with --out")
+    made = [to]
+    if _adapter_note(checkpoint.huggingface).is_file():
+        made.append(adapter_beside(to))
+    for path in made:
+        if path.exists():
+            raise ExportError(f"{display(path)} exists; remove it, or export to another folder with --out")
     to.parent.mkdir(parents=True, exist_ok=True)
     save_policy(checkpoint, folder.recipe()[0], to)
     return to
@@ -69,6 +72,11 @@ def save_policy(checkpoint: Checkpoint, recipe: Recipe, target: Path) -> None:
     )
 
 
+def adapter_beside(model: Path) -> Path:
+    """Return the folder of a model's adapters alone: ``adapter`` beside ``model``, and ``X-adapter`` beside ``X``."""
+    return model.with_name("adapter" if model.name == "model" else f"{model.name}-adapter")
+
+
 def export_model(
     trained: Path,
     original: Path,
@@ -81,25 +89,21 @@ def export_model(
     """Export the checkpoint folder ``trained`` to ``target`` as a plain Hugging Face model, without verl's names.
 
     Adapters are merged into the weights, which are then averaged with ``average_with`` if it is set. Without averaging,
-    they are also saved by themselves, as peft does, in the folder ``adapter`` beside ``target``. If ``trained`` has
+    they are also saved by themselves, as peft does, in :func:`adapter_beside` ``target``. If ``trained`` has
     no weights (a large model's checkpoint has them only as shards), they are assembled from the ranks' files. The
     tokenizer's files are copied unchanged from ``original``. ``reading``, the reading settings used in training, is
     saved as ``memagent.json`` together with ``chat_template``. ``target`` is replaced last, and is complete or absent
     at every moment.
     """
-    part = target.with_name(f"{target.name}.part")
-    old = target.with_name(f"{target.name}.old")
-    shutil.rmtree(part, ignore_errors=True)
-    shutil.rmtree(old, ignore_errors=True)
+    part = _empty(target, "part")
+    adapter = _empty(adapter_beside(target), "part")
     shutil.copytree(trained, part)
     for name in TOKENIZER_FILES:
         if (original / name).is_file():
             shutil.copyfile(original / name, part / name)
     if not any(part.glob("*.safetensors")):
         _save(whole_weights(trained.parent), part)
-    adapter = target.with_name("adapter")
-    shutil.rmtree(adapter, ignore_errors=True)
-    _fold_adapters(part, trained.parent / ADAPTER_NOTE, adapter)
+    _fold_adapters(part, _adapter_note(trained), adapter)
     if average_with:
         _average(part, Path(average_with), average_share)
         shutil.rmtree(adapter, ignore_errors=True)  # it is no longer the difference of target and original
@@ -113,17 +117,35 @@ def export_model(
             settings.save(adapter)
     if adapter.is_dir():
         record_base(adapter, name_of(original), original)
-    if target.exists():
-        target.rename(old)  # not deleted in its place: a kill meanwhile would leave half a model under its name
-    part.rename(target)
+        _replace(adapter_beside(target), adapter)
+    _replace(target, part)
+
+
+def _adapter_note(trained: Path) -> Path:
+    """Return the file that verl writes beside a checkpoint folder if the model has adapters: their rank and scale."""
+    return trained.parent / "lora_train_meta.json"
+
+
+def _empty(folder: Path, suffix: str) -> Path:
+    """Return the path of a hidden folder beside ``folder``, from which what a killed export left is removed."""
+    path = folder.with_name(f".{folder.name}.{suffix}")
+    shutil.rmtree(path, ignore_errors=True)
+    return path
+
+
+def _replace(folder: Path, new: Path) -> None:
+    """Rename ``new`` to ``folder``. What was there is not deleted in its place: a kill would leave half a model."""
+    old = _empty(folder, "old")
+    if folder.exists():
+        folder.rename(old)
+    new.rename(folder)
     shutil.rmtree(old, ignore_errors=True)
 
 
 def _fold_adapters(model: Path, note: Path, apart: Path) -> None:
     """Merge a checkpoint's adapters into its weights, and save them by themselves in the folder ``apart``.
 
-    verl saves both under peft's names, which do not load as a model. ``note`` is the file that verl writes if the model
-    has adapters.
+    verl saves both under peft's names, which do not load as a model. Without a file ``note``, there are no adapters.
     """
     if not note.is_file():
         return
