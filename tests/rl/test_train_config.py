@@ -6,6 +6,7 @@ import re
 import pytest
 from omegaconf import OmegaConf
 
+from memagent_lib.data import Example, save
 from memagent_lib.prompts import Encoder, Template
 from memagent_lib.readers import READERS
 from memagent_lib.rl.config import Recipe, flatten
@@ -237,6 +238,24 @@ def test_no_prompt_is_split_on_a_cpu(recipe, tmp_path, tokenizer):
     config = Recipe.load(recipe, [f"model.path={tmp_path / 'policy'}"])
     chosen = verl_settings(config, RunFolder(tmp_path / "run"), "cpu")
     assert chosen["actor_rollout_ref.rollout.enable_chunked_prefill"] is False
+
+
+def test_every_seed_validates_on_the_same_examples(recipe, tmp_path, tokenizer):
+    from verl.utils.dataset.rl_dataset import RLHFDataset
+
+    save_policy(tmp_path / "policy", tokenizer)
+    fields = {"question": "q?", "document": "d", "answers": ("x",), "rule": "exact"}
+    path = save([Example(id=f"{n}", task="toy", **fields) for n in range(40)], tmp_path / "eval.parquet")
+
+    def drawn(seed: int) -> list[str]:
+        settings = [f"train.seed={seed}", f"model.path={tmp_path / 'policy'}", "verl.data.val_max_samples=5"]
+        chosen = verl_settings(Recipe.load(recipe, settings), RunFolder(tmp_path / "run"), "cuda")
+        data = compose(chosen).data
+        dataset = RLHFDataset([str(path)], tokenizer.hf, data, max_samples=data.val_max_samples)
+        return [row["id"] for row in dataset.dataframe["extra_info"]]
+
+    assert drawn(0) == drawn(1)
+    assert len(set(drawn(0))) == 5
 
 
 def test_a_warm_up_starts_above_zero_and_the_rate_then_stays(recipe, tmp_path, tokenizer):

@@ -163,7 +163,7 @@ def _model_and_data(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         "data.val_files": list(recipe.data.eval),
         "data.max_prompt_length": encoder.longest_prompt,
         "data.max_response_length": encoder.longest_reply,
-        "data.seed": recipe.train.seed,
+        "data.seed": 0,  # draws only the examples of val_max_samples: the same for every train.seed
         "data.gen_batch_size": 1 if recipe.train.dynamic_sampling else None,  # prompts are replaced one by one
     }
 
