@@ -45,8 +45,6 @@ TRIES = 2
 CACHED_DOCUMENTS = 256
 TURN_REWARDS = "turn_rewards"
 POSITION = "position"
-UNKNOWN = -1.0  # a number, because verl computes statistics of these metrics in validation
-MAY_BE_UNKNOWN = ("capture", "retention", "early_exits", "late_exits")
 # A turn is used only when it is finished, and its text is decoded here, so vLLM need not output every token.
 WHOLE_REPLIES = {"detokenize": False, "output_kind": RequestOutputKind.FINAL_ONLY}
 
@@ -273,8 +271,8 @@ def last_failure(traces: Path) -> str:
     return f"example {last['example']}, rollout {last['rollout']}, attempt {last['attempt']}:\n{last['error']}"
 
 
-def rollout_metrics(result: Result) -> dict[str, float]:
-    """Return the metrics of a rollout by name. :data:`UNKNOWN` stands for a metric that does not apply."""
+def rollout_metrics(result: Result) -> dict[str, float | None]:
+    """Return the metrics of a rollout by name; ``None`` for one that does not apply, which verl's means leave out."""
     trace = result.trace
     diagnosis = result.diagnosis
     memory_tokens = [reply.reply_tokens for turn in trace.reads for reply in turn.attempts]
@@ -289,15 +287,15 @@ def rollout_metrics(result: Result) -> dict[str, float]:
         "prompt_tokens": float(trace.prompt_tokens),
         "reply_tokens": float(trace.reply_tokens),
         "cached_tokens": float(sum(reply.cached_tokens for turn in trace.turns for reply in turn.attempts)),
-        "capture": UNKNOWN if diagnosis.capture is None else diagnosis.capture,
-        "retention": UNKNOWN if diagnosis.retention is None else diagnosis.retention,
+        "capture": diagnosis.capture,
+        "retention": diagnosis.retention,
     }
 
 
-def command_metrics(result: Result, commands: Collection[str]) -> dict[str, float]:
+def command_metrics(result: Result, commands: Collection[str]) -> dict[str, float | None]:
     """Return the share of a rollout's read turns with each of the ``commands``, and whether it ended early or late.
 
-    ``early_exits`` and ``late_exits`` are 0 or 1, for readers that can end a reading.
+    ``early_exits`` and ``late_exits`` are 0 or 1, for readers that can end a reading; ``None`` without evidence.
     """
     reads = result.trace.reads
     used = Counter(turn.reply.command for turn in reads)
@@ -305,12 +303,12 @@ def command_metrics(result: Result, commands: Collection[str]) -> dict[str, floa
     if DONE in commands:
         end = exit_of(result.trace, result.example.evidence)
         for name, value in (("early_exits", Exit.EARLY), ("late_exits", Exit.LATE)):
-            metrics[name] = UNKNOWN if end is None else float(end is value)
+            metrics[name] = None if end is None else float(end is value)
     return metrics
 
 
 def _outputs(
-    result: Result, measured: dict[str, float], extra_fields: dict[str, Any], rewarded: Sequence[str]
+    result: Result, measured: dict[str, float | None], extra_fields: dict[str, Any], rewarded: Sequence[str]
 ) -> list[AgentLoopOutput]:
     """Return one row per reply; the last carries the reward and the rollout's metrics.
 

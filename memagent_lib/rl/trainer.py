@@ -40,7 +40,7 @@ from memagent_lib.rl.advantages import (
     row_advantages,
     step_advantages,
 )
-from memagent_lib.rl.agent_loop import MAY_BE_UNKNOWN, POSITION, TURN_REWARDS, UNKNOWN, RolloutError
+from memagent_lib.rl.agent_loop import POSITION, TURN_REWARDS, RolloutError
 from memagent_lib.rl.curriculum import Curriculum, numbered, shares_of
 from memagent_lib.rl.loss import PREFIX, agreement, moments, rows_trained, sampled_entropy
 from memagent_lib.rl.verl.run_trainer import RunTrainer
@@ -330,7 +330,7 @@ def _agreement_metrics(sums: dict[str, float]) -> dict[str, float]:
     }
 
 
-def by_task(measured: list[dict[str, float]], tasks: list[str]) -> dict[str, float]:
+def by_task(measured: list[dict[str, float | None]], tasks: list[str]) -> dict[str, float]:
     """Return the mean score of each task as ``rollout/acc/<task>``. ``measured`` has the metrics of each rollout."""
     scores = defaultdict(list)
     for rollout, task in zip(measured, tasks, strict=True):
@@ -338,13 +338,11 @@ def by_task(measured: list[dict[str, float]], tasks: list[str]) -> dict[str, flo
     return {f"rollout/acc/{task}": float(np.mean(found)) for task, found in sorted(scores.items())}
 
 
-def average_metrics(measured: list[dict[str, float]]) -> dict[str, float]:
+def average_metrics(measured: list[dict[str, float | None]]) -> dict[str, float]:
     """Return the mean of each metric as ``rollout/<name>``, over the rollouts in which its value is known."""
     means = {}
     for name in measured[0]:
-        values = [rollout[name] for rollout in measured]
-        if name in MAY_BE_UNKNOWN:
-            values = [value for value in values if value != UNKNOWN]
+        values = [rollout[name] for rollout in measured if rollout[name] is not None]
         if values:
             means[f"rollout/{name}"] = float(np.mean(values))
     return means

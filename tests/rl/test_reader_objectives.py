@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -228,6 +229,28 @@ async def test_a_retried_reply_is_a_row_with_the_credit_of_its_rollout(tokenizer
     )
     assert found == [[0.5] * 5, [-0.5] * 4]
     assert [(each["turns"], each["bad_memories"]) for each in metrics] == [(4.0, 1.0), (4.0, 0.0)]
+
+
+async def test_validation_averages_what_is_known_alone(tokenizer):
+    """Of three readings two captured the fact, and one of these kept it; one more example has no known evidence."""
+    from verl.trainer.ppo.v1 import PPOTrainerSync
+    from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+
+    task = example(tokenizer, 1, 3)
+    readings = [
+        (task, in_order("mill", "code 4711", "code 4711", "4711")),
+        (task, in_order("mill", "code 4711", "mill", "no")),
+        (task, in_order("mill", "mill", "mill", "no")),
+        (replace(task, evidence=()), in_order("mill", "code 4711", "code 4711", "4711")),
+    ]
+    sent = [(await outputs(tokenizer, "gated", *each, NO_REWARDS, [], "take"))[-1].extra_fields for each in readings]
+    arrived = list_of_dict_to_tensordict([{"extra_fields": fields} for fields in sent])["extra_fields"].tolist()
+    measured = [fields["reward_extra_info"] for fields in arrived]
+    columns = {name: [each[name] for each in measured] for name in measured[0]}
+    found = PPOTrainerSync._val_metrics_update(None, ["toy"] * 4, list("abcd"), columns, [])
+    names = ("acc", "capture", "retention", "late_exits")
+    means = [value for name in names for key, value in found.items() if key.endswith(f"/toy/{name}/mean@1")]
+    assert means == pytest.approx([2 / 4, 2 / 3, 1 / 2, 3 / 3])
 
 
 def test_every_reader_with_a_memory_has_an_objective_here():

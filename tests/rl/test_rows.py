@@ -59,12 +59,11 @@ def test_each_task_has_its_own_score():
 def test_unknown_values_do_not_count():
     from memagent_lib.rl.trainer import average_metrics
 
-    assert average_metrics([{"acc": 1.0, "capture": -1.0}, {"acc": 0.0, "capture": 0.5}]) == {
+    assert average_metrics([{"acc": 1.0, "capture": None}, {"acc": 0.0, "capture": 0.5}]) == {
         "rollout/acc": 0.5,
         "rollout/capture": 0.5,
     }
-    assert average_metrics([{"retention": -1.0}]) == {}
-    assert average_metrics([{"reward": -1.0}]) == {"rollout/reward": -1.0}  # a penalty, and known
+    assert average_metrics([{"retention": None}]) == {}
 
 
 def test_the_loss_is_divided_by_the_tokens_of_all_ranks_together():
