@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import stat
 import tempfile
 from pathlib import Path
+from typing import IO
 
 import psutil
 import pytest
 from ports import free_port
 
 from memagent_lib.clusters import LOCAL, ClusterError, end_ray, require_answer, start_ray, started
-from memagent_lib.rl.run.ray_cluster import claim_machine
+from memagent_lib.rl.run.ray_cluster import MACHINE_LOCK, claim_machine
 from memagent_lib.rl.run.training_run import RunError
 from memagent_lib.rl.run_folder import RunFolder
 
@@ -22,6 +24,26 @@ def test_a_machines_gpus_belong_to_one_run_until_it_ends(tmp_path, monkeypatch) 
         claim_machine(RunFolder(Path("/runs/two")))
     claim.close()
     claim_machine(RunFolder(Path("/runs/three"))).close()
+
+
+def test_a_machines_lock_may_belong_to_another_user(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    claim_machine(RunFolder(Path("/runs/one"))).close()
+    lock = tmp_path / MACHINE_LOCK
+    assert stat.S_IMODE(lock.stat().st_mode) == 0o666, "every user may write the name of a run"
+    opened = Path.open
+
+    def of_another(path: Path, mode: str = "r", **options: str) -> IO[str]:
+        """Open as somebody who may only read the lock. A mode is no test of it: root may write any file."""
+        if path == lock and mode != "r":
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, mode, **options)
+
+    monkeypatch.setattr(Path, "open", of_another)
+    claim = claim_machine(RunFolder(Path("/runs/two")))
+    with pytest.raises(RunError, match="trains on this machine"):
+        claim_machine(RunFolder(Path("/runs/three")))
+    claim.close()
 
 
 def test_a_cluster_that_does_not_answer_is_an_error_at_once(monkeypatch) -> None:

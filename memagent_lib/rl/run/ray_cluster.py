@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -20,6 +21,7 @@ from memagent_lib.rl.verl.verl_settings import environment
 
 LOGICAL_CPUS = 32  # Ray hands out logical CPUs; with fewer, verl's small actors wait for one another for ever
 STORE_BYTES = 1 << 30
+MACHINE_LOCK = "memagent-gpu-run.lock"
 CLAIM = "memagent-run"
 CLAIM_WAIT_S = 30.0
 
@@ -67,7 +69,7 @@ def claim_machine(folder: RunFolder) -> IO[str]:
     Two runs on one machine would mix up their weights: verl names the sockets that carry weights after Ray's job
     number, which is the same in every new Ray.
     """
-    claim = (Path(tempfile.gettempdir()) / "memagent-gpu-run.lock").open("a+", encoding="utf-8")
+    claim = _opened(Path(tempfile.gettempdir()) / MACHINE_LOCK)
     try:
         fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -78,9 +80,22 @@ def claim_machine(folder: RunFolder) -> IO[str]:
             f"the run {other} trains on this machine with a Ray of its own, and both would hand their weights "
             'through the same sockets; wait for it, or start one Ray for both and join it: cluster.address = "auto"'
         ) from None
-    claim.truncate(0)  # only now: until the lock is held, the file has the name of the other run
-    print(folder.path, end="", file=claim, flush=True)
+    if claim.writable():
+        claim.truncate(0)  # only now: until the lock is held, the file has the name of the other run
+        print(folder.path, end="", file=claim, flush=True)
     return claim
+
+
+def _opened(lock: Path) -> IO[str]:
+    """Open the lock that all users of this machine share, and let each of them write the name of a run in it."""
+    try:
+        # Not "a+" alone: Linux lets nobody open another user's file in /tmp with O_CREAT (fs.protected_regular).
+        file = lock.open("r+" if lock.exists() else "a+", encoding="utf-8")
+    except PermissionError:
+        return lock.open(encoding="utf-8")  # it can be locked all the same
+    with suppress(PermissionError):
+        lock.chmod(0o666)
+    return file
 
 
 def claim_cluster(address: str, folder: RunFolder) -> Any:
