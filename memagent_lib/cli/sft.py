@@ -43,14 +43,16 @@ def run(a: argparse.Namespace) -> int:
     from memagent_lib.paths import absolute, input_path
     from memagent_lib.prompts import Template
     from memagent_lib.provenance import model_hash, require_packages
-    from memagent_lib.sft import SftRecipe, fine_tune
+    from memagent_lib.sft import SftRecipe, checkpoint_to_resume, fine_tune, last_checkpoint
     from memagent_lib.tracking import KIND_TAG, Experiment
 
     recipe = SftRecipe.load(input_path(a.recipe), a.settings)
     base_name = recipe.model.path
     recipe = replace(recipe, model=recipe.model.with_paths(find_model))
     out = absolute(a.out or f"runs/{Path(a.recipe).stem}")
-    if (out / "checkpoints").exists() and not a.resume and not a.dry_run:
+    if a.resume:
+        checkpoint_to_resume(recipe, out)
+    elif last_checkpoint(out) and not a.dry_run:
         raise ValueError(f"{out} has a run already; continue it with --resume, or choose another --out")
     if not a.dry_run:
         require_packages("fine-tuning", "torch", "transformers")

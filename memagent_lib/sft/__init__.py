@@ -4,12 +4,13 @@ Reinforcement learning cannot begin while every rollout of a group scores 0. A w
 that some rollouts score: from a teacher that writes memories from an example's evidence, or from the right readings of
 any model (rejection sampling). The trainer is transformers', with adapters by peft.
 
-Read ``sft_recipe``, ``lessons``, ``fine_tuning`` in this order. This package does not depend on tasks, notebooks or
-engines.
+Read ``sft_recipe``, ``lessons``, ``resuming``, ``fine_tuning`` in this order. This package does not depend on tasks,
+notebooks or engines.
 """
 
 from memagent_lib.sft.fine_tuning import Row, fine_tune, rows
 from memagent_lib.sft.lessons import Lesson, lessons_from_examples, lessons_from_traces
+from memagent_lib.sft.resuming import checkpoint_to_resume, last_checkpoint
 from memagent_lib.sft.sft_recipe import SftConfig, SftRecipe, SourceConfig
 
 __all__ = [
@@ -18,7 +19,9 @@ __all__ = [
     "SftConfig",
     "SftRecipe",
     "SourceConfig",
+    "checkpoint_to_resume",
     "fine_tune",
+    "last_checkpoint",
     "lessons_from_examples",
     "lessons_from_traces",
     "rows",

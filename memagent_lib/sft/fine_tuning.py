@@ -17,6 +17,7 @@ from memagent_lib.prompts import Encoder
 from memagent_lib.provenance import cores
 from memagent_lib.rl import chosen_device
 from memagent_lib.sft.lessons import Lesson
+from memagent_lib.sft.resuming import checkpoint_to_resume, checkpoints, save_recipe
 from memagent_lib.sft.sft_recipe import SftRecipe
 
 if TYPE_CHECKING:
@@ -66,11 +67,15 @@ def fine_tune(
 
     ``on_log`` receives the step and its metrics: ``loss``, ``learning_rate``, ``grad_norm`` and ``reply_accuracy``, the
     share of reply tokens that would have been chosen greedily. With ``resume``, continue from the last checkpoint in
-    ``out``. Adapters are merged into the saved model, and also saved by themselves in ``out / "adapter"``.
+    ``out``, or begin if there is none; ``ValueError`` says what differs from the recipe that the run was begun with.
+    Adapters are merged into the saved model, and also saved by themselves in ``out / "adapter"``.
     """
     import torch
     from transformers import AutoModelForCausalLM, PrinterCallback
 
+    checkpoint = checkpoint_to_resume(recipe, out) if resume else None
+    if checkpoint is None:
+        save_recipe(recipe, out)
     config = recipe.sft
     on_cpu = chosen_device(recipe.model.device) == "cpu"
     if on_cpu:
@@ -88,7 +93,7 @@ def fine_tune(
         callbacks=[_log_callback(on_log)],
     )
     trainer.remove_callback(PrinterCallback)
-    trainer.train(resume_from_checkpoint=resume)
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     finished = out / "model"
     trained = trainer.model
     if config.lora_rank:
@@ -126,7 +131,7 @@ def _arguments(recipe: SftRecipe, out: Path, on_cpu: bool) -> Any:
 
     config = recipe.sft
     return TrainingArguments(
-        output_dir=str(out / "checkpoints"),
+        output_dir=str(checkpoints(out)),
         use_cpu=on_cpu,
         bf16=True,
         max_steps=config.steps,

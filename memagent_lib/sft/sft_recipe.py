@@ -114,5 +114,5 @@ class SftRecipe:
         return parse(cls, tables, "the recipe of a warm start")
 
     def to_tables(self) -> dict[str, Any]:
-        """Return nested dicts, for logs."""
+        """Return nested dicts, for logs and for the run's folder."""
         return dataclasses.asdict(self)

@@ -11,7 +11,8 @@ from safetensors import safe_open
 from memagent_lib.cli.main import main
 from memagent_lib.data import load, make, save
 from memagent_lib.prompts import Encoder, Template
-from memagent_lib.sft import SftRecipe, fine_tune, lessons_from_examples, rows
+from memagent_lib.sft import SftRecipe, checkpoint_to_resume, fine_tune, lessons_from_examples, rows
+from memagent_lib.sft.resuming import save_recipe
 
 FACT = r"The code of the \w+ \w+ is \d+\."
 
@@ -113,11 +114,11 @@ def test_adapters_are_merged_and_saved_apart(model_folder, tokenizer, data, tmp_
         assert (weight - merged[name]).abs().max() < 1e-6
 
 
-def test_the_command_trains_and_names_what_comes_next(model_folder, data, tmp_path, capsys):
-    path = tmp_path / "r.toml"
+def recipe_file(model: str, data: Path, folder: Path) -> str:
+    path = folder / "r.toml"
     path.write_text(
         f"""
-        model = {{path = "{model_folder}", device = "cpu"}}
+        model = {{path = "{model}", device = "cpu"}}
         data = {{train = "{data}"}}
         reading.template = "short"
         reading.chunk_tokens = 160
@@ -127,31 +128,45 @@ def test_the_command_trains_and_names_what_comes_next(model_folder, data, tmp_pa
         sft = {{statements = '{FACT}', steps = 2, batch = 2, warmup_steps = 0, threads = 1}}
         """
     )
+    return str(path)
+
+
+def test_the_command_trains_and_names_what_comes_next(model_folder, data, tmp_path, capsys):
+    path = recipe_file(model_folder, data, tmp_path)
     out = tmp_path / "out"
-    assert main(["sft", str(path), "--out", str(out), "--tracking", str(tmp_path / "mlflow")]) == 0
+    assert main(["sft", path, "--out", str(out), "--tracking", str(tmp_path / "mlflow")]) == 0
     printed = capsys.readouterr()
     assert "16 lessons of" in printed.out and f"model in {out}/model" in printed.out
     assert "memagent evaluate DATA.parquet --model" in printed.err
     assert json.loads((out / "model/memagent.json").read_text())["budget"]["memory_tokens"] == 200
-    assert main(["sft", str(path), "--out", str(out), "--tracking", str(tmp_path / "mlflow")]) == 2
+    assert main(["sft", path, "--out", str(out), "--tracking", str(tmp_path / "mlflow")]) == 2
     assert "continue it with --resume" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", [[], ["--resume"]])
+def test_a_stop_before_the_first_checkpoint_loses_no_folder(model_folder, data, tmp_path, option):
+    (tmp_path / "out/checkpoints/checkpoint-1").mkdir(parents=True)  # as a kill while it is saved leaves it
+    path = recipe_file(model_folder, data, tmp_path)
+    assert main(["sft", path, "--out", str(tmp_path / "out"), "--tracking", str(tmp_path / "mlflow"), *option]) == 0
+    assert (tmp_path / "out/model/model.safetensors").is_file()
+
+
+def test_a_run_is_not_continued_with_another_recipe(model_folder, data, tmp_path):
+    begun = recipe(model_folder, data)
+    save_recipe(begun, tmp_path)
+    changed = recipe(model_folder, data, lr=2e-3, save_steps=1)
+    assert checkpoint_to_resume(changed, tmp_path) is None, "nothing to continue"
+    for step in (9, 12):
+        (tmp_path / f"checkpoints/checkpoint-{step}").mkdir(parents=True)
+        (tmp_path / f"checkpoints/checkpoint-{step}/trainer_state.json").touch()
+    with pytest.raises(ValueError, match=r"the recipe differs: sft.lr was 0.001 and is 0.002\. Undo that, or start"):
+        checkpoint_to_resume(changed, tmp_path)
+    assert checkpoint_to_resume(recipe(model_folder, data, save_steps=1), tmp_path).name == "checkpoint-12"
+
+
 def test_a_dry_run_prints_two_lessons_and_trains_nothing(model_folder, data, tmp_path, capsys):
-    path = tmp_path / "r.toml"
-    path.write_text(
-        f"""
-        model = {{path = "{model_folder}"}}
-        data = {{train = "{data}"}}
-        reading.template = "short"
-        reading.chunk_tokens = 160
-        reading.memory_tokens = 200
-        reading.answer_tokens = 40
-        reading.question_tokens = 80
-        sft = {{statements = '{FACT}'}}
-        """
-    )
-    assert main(["sft", str(path), "--out", str(tmp_path / "out"), "--dry-run"]) == 0
+    path = recipe_file(model_folder, data, tmp_path)
+    assert main(["sft", path, "--out", str(tmp_path / "out"), "--dry-run"]) == 0
     printed = capsys.readouterr().out
     assert printed.count("--- prompt") == printed.count("--- reply") == 2
     assert not (tmp_path / "out").exists()

@@ -1,0 +1,66 @@
+"""What a folder of fine-tuning has to continue from: its last whole checkpoint, and the recipe that it was begun with.
+
+This module loads neither torch nor transformers, so that a refusal comes before any work.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from memagent_lib.paths import write_atomically
+from memagent_lib.provenance import model_hash
+from memagent_lib.rl import flatten
+from memagent_lib.sft.sft_recipe import SftRecipe
+
+RECIPE_FILE = "recipe.json"
+WEIGHTS = "weights of model.path"
+FREE = ("model.device", "sft.save_steps", "sft.threads", "tracking.")  # what may differ when a run is resumed
+
+
+def checkpoints(out: Path) -> Path:
+    """Return the folder of checkpoints in the run's folder ``out``."""
+    return out / "checkpoints"
+
+
+def last_checkpoint(out: Path) -> Path | None:
+    """Return the last whole checkpoint in ``out``, or ``None`` if there is none yet."""
+    # transformers writes this file last, so a checkpoint that a kill cut short has none.
+    whole = [file.parent for file in checkpoints(out).glob("checkpoint-*/trainer_state.json")]
+    return max(whole, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
+
+
+def save_recipe(recipe: SftRecipe, out: Path) -> None:
+    """Save in ``out`` the recipe that a run begins with, and the hash of the model's weights."""
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(out / RECIPE_FILE, json.dumps(_settings(recipe), indent=2) + "\n")
+
+
+def checkpoint_to_resume(recipe: SftRecipe, out: Path) -> Path | None:
+    """Return the last checkpoint in ``out``, or ``None`` if a run has to begin anew.
+
+    Raises ``ValueError``, which names every difference, if the run was begun with another recipe.
+    """
+    checkpoint = last_checkpoint(out)
+    file = out / RECIPE_FILE
+    if checkpoint is None or not file.is_file():
+        return checkpoint
+    before = json.loads(file.read_text(encoding="utf-8"))
+    now = _settings(recipe)
+    differ = [
+        f"{name} was {before.get(name)} and is {now.get(name)}"
+        for name in sorted(before.keys() | now.keys())
+        if before.get(name) != now.get(name) and not name.startswith(FREE)
+    ]
+    if differ:
+        raise ValueError(
+            f"--resume continues the run in {out} as it began, and the recipe differs: {'; '.join(differ)}. "
+            "Undo that, or start another run with another --out"
+        )
+    return checkpoint
+
+
+def _settings(recipe: SftRecipe) -> dict[str, Any]:
+    settings = flatten(recipe.to_tables()) | {WEIGHTS: model_hash(recipe.model.path)}
+    return json.loads(json.dumps(settings))  # as they are read back: lists for tuples
