@@ -119,7 +119,7 @@ def run(a: argparse.Namespace) -> int:
     from memagent_lib.status_line import status_line
     from memagent_lib.tracking import Experiment, engines_ended, evaluate_files, policy_name
 
-    # Every option is checked before a model is loaded, which can take minutes.
+    # Every option is checked, and the store opened, before a model is loaded, which can take minutes.
     out, files = _checked_paths(a)
     shared = shared_text(a.shared_reading, a.shared_question)
     n = a.n or [0]
@@ -127,6 +127,7 @@ def run(a: argparse.Namespace) -> int:
     # A trained model's own reader is known only once the model is open, but a plan with any reader finds bad files.
     EvaluationPlan(files, n, readers or ["overwrite"])
     policy = _checked_policy(a.policy) if a.policy else policy_name(a.model)
+    experiment = Experiment.open(a.tracking)
     judge = _judge(a)
     agent = agent_of(a, engines=a.engines, cluster=a.cluster)
     # Only now, because the chunk size may be a trained model's own.
@@ -146,7 +147,7 @@ def run(a: argparse.Namespace) -> int:
         "on_bad_memory": agent.on_bad_memory,
     }
     try:
-        with Experiment.open(a.tracking).run(plan.title(policy, agent), params) as tracked:
+        with experiment.run(plan.title(policy, agent), params) as tracked:
             results, rows = evaluate_files(tracked, agent, plan, a.out, a.model, policy, a.concurrency, judge)
     finally:
         agent.close()

@@ -280,6 +280,13 @@ def test_bad_input_is_said_before_a_model_is_asked_for(needles, tmp_path, capsys
         assert says in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("judge", [[], ["--judge", "nobody"]])
+def test_a_store_that_cannot_be_used_fails_before_any_model(needles, judge, tmp_path, capsys):
+    command = ["evaluate", str(needles), "--out", str(tmp_path / "o"), "--model", "nowhere", *judge]
+    assert main([*command, "--tracking", str(needles)]) == 2
+    assert f"{needles} is a file; the MLflow store is a folder" in capsys.readouterr().err
+
+
 def test_tasks_with_and_without_chunk_lengths_make_one_report(needles, tokenizer_folder, workspace, tmp_path):
     asked = {"question": "What is the code of the bold owl?", "document": "The code of the bold owl is 12."}
     (tmp_path / "mine.jsonl").write_text(json.dumps(asked | {"answers": ["12"]}))

@@ -50,6 +50,13 @@ def test_a_notebook_defines_nothing_and_each_cell_displays(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_opens_its_store_before_it_does_any_work(path: Path) -> None:
+    _, first, *later = (cell.source for cell in code_cells(path))
+    assert "\n\nnotebook.prepare()\nexperiment = Experiment.open(tracking)\n" in first
+    assert "Experiment.open" not in "".join(later)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_a_notebook_has_a_question_a_lesson_and_a_next_step(path: Path) -> None:
     words = [cell.source for cell in nbformat.read(path, 4).cells if cell.cell_type == "markdown"]
     assert words[0].splitlines()[0].endswith("?")
