@@ -8,8 +8,6 @@ import os
 import re
 import shlex
 import sqlite3
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from functools import lru_cache
@@ -42,7 +40,13 @@ class TrackingError(UserError, ValueError):
 
 
 def store_uri(where: str | Path) -> str:
-    """Return the address of a store. ``where`` is the address itself, or a folder that contains ``mlflow.db``."""
+    """Return the address of a store. ``where`` is the address itself, or a folder that contains ``mlflow.db``.
+
+    The relative path of a SQLite address is resolved as that of a folder is (:func:`absolute`).
+    """
+    file = sqlite_file(str(where))
+    if file:
+        return f"sqlite:///{absolute(file)}"
     if "://" in str(where):
         return str(where)
     return f"sqlite:///{absolute(where) / 'mlflow.db'}"
@@ -166,27 +170,43 @@ def _require_answer(uri: str) -> None:
 
     MLflow itself would keep trying for minutes.
     """
+    from mlflow.exceptions import MlflowException
+
     try:
-        urllib.request.urlopen(uri, timeout=10).close()
-    except urllib.error.HTTPError:
-        return  # it answers; MLflow checks the permission
-    except (OSError, ValueError) as failure:
+        found = _server_version(uri)
+    except MlflowException as failure:
+        reason = _first_cause(failure)
         fix = "start it (`memagent lab` starts one), or give a folder instead"
-        raise TrackingError(f"no MLflow server answers at {uri} ({failure}); {fix}") from failure
-    found = _server_version(uri)
+        if "CERTIFICATE_VERIFY_FAILED" in str(reason):
+            fix = "name the certificate of its authority in MLFLOW_TRACKING_SERVER_CERT_PATH"
+        raise TrackingError(f"no MLflow server answers at {uri} ({reason}); {fix}") from failure
     if found and int(found.partition(".")[0]) < int(_VERSION.partition(".")[0]):
         # A server of MLflow 2 has no logged models, so a run would fail in the middle.
         raise TrackingError(f"{_of_other_version(uri, found)}; {_UPGRADE_SERVER}")
 
 
 def _server_version(uri: str) -> str:
-    """Return the version of the MLflow server at ``uri``, or "" if it does not state one."""
-    try:
-        with urllib.request.urlopen(f"{uri.rstrip('/')}/version", timeout=10) as answer:
-            text = answer.read(40).decode("ascii", "replace").strip()
-    except (OSError, ValueError):
-        return ""
-    return text if re.fullmatch(r"\d+\.\d+[\w.+-]*", text) else ""
+    """Return the version of the MLflow server at ``uri``, or "" if it does not state one, or not without permission.
+
+    The request has the credentials and certificates of MLflow's variables ``MLFLOW_TRACKING_...``. Raises MLflow's
+    exception if no server answers within 10 s.
+    """
+    _quieten()
+    from mlflow.utils.credentials import get_default_host_creds
+    from mlflow.utils.rest_utils import http_request
+
+    answer = http_request(
+        get_default_host_creds(uri), "/version", "GET", max_retries=0, timeout=10, raise_on_status=False
+    )
+    text = answer.text[:40].strip()
+    return text if answer.ok and re.fullmatch(r"\d+\.\d+[\w.+-]*", text) else ""
+
+
+def _first_cause(failure: BaseException) -> BaseException:
+    """Return the exception with which a chain of exceptions began."""
+    while failure.__context__:
+        failure = failure.__context__
+    return failure
 
 
 def _of_other_version(uri: str, found: str) -> str:
@@ -196,9 +216,13 @@ def _of_other_version(uri: str, found: str) -> str:
 def _unusable(uri: str, failure: Exception) -> TrackingError:
     """Return the error that names the store, what is wrong with it, and the fix."""
     if uri.startswith("http") and "error code 404" in str(failure):  # an address that only newer servers have
-        found = _server_version(uri) or "unknown"
+        from mlflow.exceptions import MlflowException
+
+        found = ""
+        with suppress(MlflowException):  # the server has gone away since
+            found = _server_version(uri)
         return TrackingError(
-            f"{_of_other_version(uri, found)}; it lacks what is logged here; {_UPGRADE_SERVER}. "
+            f"{_of_other_version(uri, found or 'unknown')}; it lacks what is logged here; {_UPGRADE_SERVER}. "
             "What was logged is safe."
         )
     of_sqlite = re.search(r"\(?sqlite3\.\w+\)? (.+)", str(failure))

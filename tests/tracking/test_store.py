@@ -149,9 +149,29 @@ def test_a_missing_server_is_an_error_at_once_with_its_address() -> None:
         Experiment.open(address)
 
 
+def test_a_relative_sqlite_address_is_that_of_the_folder(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workspace)
+    assert Experiment.open("sqlite:///mlflow.db") == Experiment.open(workspace)
+
+
+def test_the_certificate_named_for_mlflow_is_that_of_the_check(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_SERVER_CERT_PATH", str(tmp_path / "own.pem"))
+    with pytest.raises(TrackingError, match=r"no MLflow server answers at https:.* invalid path: .*/own\.pem"):
+        Experiment.open(f"https://127.0.0.1:{free_port()}")
+
+
+def test_the_check_has_the_permission_that_mlflow_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "mine")
+    with server_of("2.22.1", token="mine") as address, pytest.raises(TrackingError, match=r"has version 2\.22\.1"):
+        Experiment.open(address)
+
+
 @contextmanager
-def server_of(version: str) -> Iterator[str]:
-    """Yield the address of a server that states its version and has none of today's addresses."""
+def server_of(version: str, token: str = "") -> Iterator[str]:
+    """Yield the address of a server that states its version and has none of today's addresses.
+
+    With a ``token``, it answers nobody else.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
@@ -160,7 +180,8 @@ def server_of(version: str) -> Iterator[str]:
         def do_GET(self) -> None:
             known = {"/": "<html></html>", "/version": version}
             text = known.get(self.path, "<!doctype html>\n<title>404 Not Found</title>")
-            self.send_response(200 if self.path in known else 404)
+            allowed = not token or self.headers["Authorization"] == f"Bearer {token}"
+            self.send_response(401 if not allowed else 200 if self.path in known else 404)
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
             self.wfile.write(text.encode())
