@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 from markupsafe import Markup
@@ -26,6 +26,7 @@ from memagent_lib.evaluation import (
     COLUMNS,
     PUBLISHED,
     Rate,
+    Result,
     against,
     amount,
     costs,
@@ -46,7 +47,7 @@ from memagent_lib.pages import Page, render
 from memagent_lib.paths import absolute
 from memagent_lib.plots import accuracy_by_task, score_against_cost, svg_in_page_colours
 from memagent_lib.sweeps import gather_sweep, is_sweep, store_of_sweep, unfinished_points
-from memagent_lib.tracking import Experiment, load_readings, load_runs
+from memagent_lib.tracking import Experiment, Run, TrackingError, by_variant, load_results, load_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,6 +72,14 @@ _COSTS = {
     "bad_memories": "bad memories",
 }
 _FOLDERS = "a sweep's folder, or fill one: memagent evaluate DATA --out FOLDER, or the notebook 03_evaluate"
+
+
+class _Logged(NamedTuple):
+    """The readings of runs by policy, their machines by run, and a sentence for each artifact that is missing."""
+
+    readings: dict[str, list[Result]]
+    machines: dict[str, str]
+    missing: list[str]
 
 
 @dataclass(frozen=True)
@@ -118,12 +127,31 @@ class EvaluationReport:
         """The runs of ``experiment``, indexed by id. Rows copied from another machine may refer to other runs."""
         return load_runs(self.experiment).set_index("run_id")
 
+    @cached_property
+    def _logged(self) -> _Logged:
+        """What the runs in the store have logged besides their rows; artifacts may be missing or have moved."""
+        stored = self.rows[self.rows["run_id"].isin(self.runs.index)]
+        logged = _Logged({policy: [] for policy in stored["policy"].unique()}, {}, [])
+        for run_id, rows in stored.groupby("run_id", sort=False):
+            run = self.experiment.join(str(run_id))
+            try:
+                for policy, found in by_variant(load_results(run), rows).items():
+                    logged.readings[policy] += found
+            except TrackingError as failure:
+                logged.missing.append(str(failure))
+            try:
+                logged.machines[run.id] = _machine(run)
+            except TrackingError as failure:
+                logged.missing.append(str(failure))
+        return logged
+
     @property
     def warnings(self) -> list[str]:
         """Warnings to read before any number.
 
         They name missing points, mixed rows, lines side by side that have read different questions, cells in which
-        every example failed, the most frequent reasons of failures, and runs that are not in the store.
+        every example failed, the most frequent reasons of failures, runs that are not in the store, and artifacts that
+        are not where the store expects them.
         """
         counts = summarise(self.rows, _CELL)
         broken = [
@@ -141,6 +169,10 @@ class EvaluationReport:
                 f"{elsewhere} of {len(run_ids)} runs are not in {self.experiment.uri}: their readings, settings and "
                 "machines are missing here; --tracking STORE names the store that has them"
             )
+        lost = self._logged.missing
+        if lost:
+            count = f"{len(lost)} artifacts of the runs are missing here, the first: " if len(lost) > 1 else ""
+            warnings.append(f"{count}{lost[0]}")
         return warnings
 
     def page(self) -> Page:
@@ -148,8 +180,7 @@ class EvaluationReport:
 
         Clicking a score opens one of its readings in the inspector below the tables, if its run is in the store.
         """
-        stored = self.rows[self.rows["run_id"].isin(self.runs.index)]
-        readings = Readings(load_readings(self.experiment, stored))
+        readings = Readings(self._logged.readings)
         first = _first_of_cells(readings)
         inspector = to_html(readings, PAGE_MB, set(first.values())).body if readings.results else ""
         body = render(
@@ -162,9 +193,16 @@ class EvaluationReport:
             published=_published(),
             small=SMALL_N,
             inspector=Markup(inspector),
-            no_readings="every example failed" if len(stored) else "their runs are not in the store",
+            no_readings=self._why_no_readings(),
         )
         return Page(f"Report: {self.title}", body)
+
+    def _why_no_readings(self) -> str:
+        if not self.rows["run_id"].isin(self.runs.index).any():
+            return "their runs are not in the store"
+        if self._logged.missing:
+            return "they are not where the store expects them"
+        return "every example failed"
 
     def _sections(self, first: Mapping[tuple, str]) -> list[dict[str, Any]]:
         """Return the tables of each task; those over all tasks come first."""
@@ -181,7 +219,7 @@ class EvaluationReport:
                 params = {key.removeprefix("params."): value for key, value in row.items() if key.startswith("params.")}
                 run["started"] = f"{row['started']:%Y-%m-%d %H:%M} UTC"
                 run["settings"] = json.dumps(params, indent=1)
-                run["machine"] = _machine(self.experiment, run_id)
+                run["machine"] = self._logged.machines.get(run_id, "no environment.json")
             runs.append(run)
         return runs
 
@@ -333,10 +371,10 @@ def _published() -> list[dict[str, Any]]:
     return rows
 
 
-def _machine(experiment: Experiment, run_id: str) -> str:
+def _machine(run: Run) -> str:
     """Return the environment that a run recorded, as text."""
     with tempfile.TemporaryDirectory() as folder:
-        return Path(experiment.join(run_id).fetch("environment.json", folder)).read_text(encoding="utf-8")
+        return run.fetch("environment.json", folder).read_text(encoding="utf-8")
 
 
 def _svg(axes: Axes) -> Markup:

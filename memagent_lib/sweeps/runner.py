@@ -113,23 +113,27 @@ def gather_sweep(folder: str | Path, table: str = "results.parquet", *, tracking
     The parameters that vary become columns. If the rows already have a column of the same name with other values, the
     parameter's column gets the prefix ``param.``. ``tracking`` is the store that has the runs (default:
     :func:`store_of_sweep`). Raises :class:`SweepError` if no finished point logged the table, and
-    :class:`TrackingError` if there is no such store.
+    :class:`TrackingError` if there is no such store or it does not have the runs.
     """
     import pandas as pd
 
     folder = absolute(folder)
     sweep = _sweep_of(folder)
     frames = []
+    run_ids = []
     experiment = Experiment.open(tracking or sweep["tracking"], create=False)
     for point, record in _recorded(folder, sweep):
         if record["status"] != PointState.FINISHED:
             continue
+        run_ids.append(record["run_id"])
         below = load_runs(experiment, f"tags.`{PARENT_TAG}` = '{record['run_id']}'")["run_id"]
         for rows in _tables(experiment, [record["run_id"], *reversed(below)], table):  # MLflow lists newest first
             frames.append(rows.assign(point=point["point"], **_columns(point["varied"], rows)))
     if not frames:
+        expected = f" (the first one's is expected in {experiment.join(run_ids[0]).artifacts})" if run_ids else ""
         raise SweepError(
-            f"no finished point of the sweep in {folder} logged {table}; name a table that its notebooks log"
+            f"no finished point of the sweep in {folder} logged {table}{expected}; name a table that its notebooks "
+            "log, or put the artifacts of its runs back where the store expects them"
         )
     return pd.concat(frames, ignore_index=True)
 

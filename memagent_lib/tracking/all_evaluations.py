@@ -6,6 +6,7 @@ subtracted from each other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -29,6 +30,7 @@ from memagent_lib.tracking.store import TrackingError
 KINDS = {"judge": "judges", "code": "versions of the code", "documents": "sets of questions"}
 """Columns in which two rows must agree before their scores can be compared, and their names in words."""
 _GROUP = ["task", "file", "chunks", "policy", "reader", "settings", "judge", "code", "run_id", "started"]
+_MOST_NAMED = 10
 _DATA = ["task", "file", "chunks"]
 _LINE = ["run_id", "policy", "reader", "settings", "code"]
 _COLUMNS = [*_DATA, "policy", "reader", "settings", "accuracy", "low", "high", "scored", "failed", "capture",
@@ -46,9 +48,7 @@ def leaderboard(experiment: Experiment) -> pd.DataFrame:
     """
     rows, without = evaluation_rows(experiment)
     if rows.empty:
-        raise TrackingError(
-            f"no evaluation in {experiment.uri}; make one with: memagent evaluate DATA --model MODEL --out FOLDER"
-        )
+        raise _without_rows(experiment, without)
     rows = by_judge(with_all_tasks(rows.assign(settings=_settings(rows)), _LINE, ["file", "chunks"]))
     grouped = rows.groupby(_GROUP, dropna=False)
     documents = grouped[question_columns(rows)].apply(_hash_of_documents).rename("documents").reset_index()
@@ -59,6 +59,20 @@ def leaderboard(experiment: Experiment) -> pd.DataFrame:
     board = overall_first(board.sort_values(order, ascending=[True, True, True, False]))
     board.attrs["without_rows"] = without
     return board
+
+
+def _without_rows(experiment: Experiment, run_ids: Sequence[str]) -> TrackingError:
+    """Return the error of a store without evaluations, or one in which no evaluation has its table of rows."""
+    if not run_ids:
+        return TrackingError(
+            f"no evaluation in {experiment.uri}; make one with: memagent evaluate DATA --model MODEL --out FOLDER"
+        )
+    named = ", ".join(run_ids[:_MOST_NAMED])
+    where = experiment.join(run_ids[0]).artifacts
+    return TrackingError(
+        f"{experiment.uri} has {len(run_ids):,} evaluations, and none of them has its {ROWS}: {named}; that of the "
+        f"first is expected in {where}; put the artifacts back there, or evaluate again"
+    )
 
 
 def _settings(rows: pd.DataFrame) -> pd.Series:

@@ -227,7 +227,9 @@ def load_results(run: Run) -> list[Result]:
         try:
             return read_results(run.fetch(RESULTS_FOLDER, folder))
         except TrackingError as failure:
-            raise TrackingError(f"run {run.id} has no results; runs of 03_evaluate and of training do") from failure
+            raise TrackingError(
+                f"run {run.id} has no results in {run.artifacts}; runs of 03_evaluate and of training do"
+            ) from failure
 
 
 def load_readings(

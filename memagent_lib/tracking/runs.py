@@ -322,6 +322,11 @@ class Run:
         """Where a person opens the run in MLflow (:func:`mlflow_page`)."""
         return mlflow_page(self.experiment.uri, f"experiments/{self.experiment.experiment_id}/runs/{self.id}")
 
+    @property
+    def artifacts(self) -> str:
+        """The address at which the store expects the run's artifacts; it does not move with a folder."""
+        return self._call("get_run").info.artifact_uri
+
     def resume(self) -> None:
         """Set an ended run to RUNNING again, now owned by this process."""
         self.tags({OWNER_TAG: this_process()})
@@ -339,14 +344,14 @@ class Run:
         from mlflow.exceptions import MlflowException
 
         # A local artifact is read where it is, because MLflow's client would copy it first.
-        address = urlsplit(self._call("get_run").info.artifact_uri)
+        address = urlsplit(self.artifacts)
         here = Path(unquote(address.path)) / artifact
         if address.scheme in ("", "file") and here.exists():
             return here
         try:
             return Path(self._call("download_artifacts", artifact, str(into)))
         except (MlflowException, OSError) as failure:
-            raise TrackingError(f"run {self.id} has no artifact {artifact!r}") from failure
+            raise TrackingError(f"run {self.id} has no artifact {artifact!r} in {self.artifacts}") from failure
 
     def read_table(self, name: str) -> pd.DataFrame:
         """Return the frame that :meth:`table` logged under ``name``, which must end in ``.parquet``.

@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import shutil
 from base64 import b64decode
 from dataclasses import replace
 from functools import partial
@@ -146,6 +147,23 @@ def test_results_of_runs_outside_the_store_are_listed(evaluated, workspace, tmp_
     assert (
         "2 of 2 runs are not in" in page and "There is no reading to display: their runs are not in the store." in page
     )
+
+
+def test_runs_without_their_artifacts_are_a_warning(evaluated, workspace):
+    gone = evaluated("forgets", partial(_reads, forgets=True))
+    evaluated("keeps", partial(_reads, forgets=False))
+    shutil.rmtree(workspace / "artifacts" / gone)
+    report = EvaluationReport.of(workspace / "out", workspace)
+    page = report.page().body
+    (warning,) = report.warnings
+    assert warning.startswith(
+        f"2 artifacts of the runs are missing here, the first: run {gone} has no results in file:"
+    )
+    assert warning.split(";")[0] in page and "<pre>no environment.json</pre>" in page
+    assert page.count("data-key=") == 3, "the readings of the other run"
+    shutil.rmtree(workspace / "artifacts")
+    page = EvaluationReport.of(workspace / "out", workspace).page().body
+    assert "no reading to display: they are not where the store expects them." in page
 
 
 def test_the_command_writes_the_page_or_one_line_of_error(evaluated, workspace, tmp_path, capsys):

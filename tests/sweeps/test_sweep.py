@@ -532,7 +532,7 @@ Experiment.open(tracking).start('below', parent=run_id).table(rows, 'results.par
     assert rows[["point", "x", "param.name", "name"]].to_numpy().tolist() == [
         [f"x={x}, name=a", x, "a", value] for x in (1, 2) for value in (10 * x, 10 * x + 1)
     ]
-    with pytest.raises(SweepError, match=r"no finished point of the sweep in .* logged other\.parquet"):
+    with pytest.raises(SweepError, match=r"in .* logged other\.parquet \(the first one's is expected in file:"):
         gather_sweep(workspace / "s", "other.parquet")
 
 

@@ -148,6 +148,14 @@ def test_two_models_of_one_name_are_told_apart(board, workspace: Path) -> None:
     assert sorted(of_two["settings"]) == ["memory 60, weights aaaa", "memory 60, weights bbbb"]
 
 
+def test_artifacts_that_have_moved_are_named_with_their_place(board, workspace: Path, tmp_path: Path) -> None:
+    (workspace / "artifacts").rename(tmp_path / "moved")
+    with pytest.raises(TrackingError, match=r"has 2 evaluations, and none of them has its results\.parquet") as found:
+        leaderboard(Experiment.open(workspace))
+    assert all(run_id in str(found.value) for run_id in board["run_id"])
+    assert f"is expected in {(workspace / 'artifacts').as_uri()}/" in str(found.value)
+
+
 def test_two_policies_never_share_a_file_of_rows() -> None:
     assert rows_file("step 20, seed-1") != rows_file("step 20- seed-1")
     assert rows_file("step 20 seed-1") == "step 20 seed-1"
