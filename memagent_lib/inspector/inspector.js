@@ -63,13 +63,6 @@ function aligned(from, to, turn) {
 // The worst fate of several turns, which share one bar.
 const worstOf = (fates) => [...fates].reduce((a, b) => (WORST.indexOf(b) > WORST.indexOf(a) ? b : a));
 
-// Offer text to save as a file, without a network.
-function download(text, type, name) {
-  const link = make("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
-  link.click();
-  URL.revokeObjectURL(link.href);
-}
-
 class Timeline {
   constructor(onTurn) {
     this.canvas = make("canvas", { class: "ma-time", tabindex: "0", role: "slider", "aria-label": "turn", "aria-valuemin": "1" });

@@ -12,6 +12,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from memagent_lib.evaluation import Rate, amount
+from memagent_lib.inspector.static_pages import SAVE_TEXT
 from memagent_lib.pages import Page, render
 from memagent_lib.paths import absolute, write_atomically
 from memagent_lib.tracking import different_kinds
@@ -43,7 +44,8 @@ def leaderboard_page(board: pd.DataFrame) -> Page:
     # The page saves the cells of the CSV file, which has more columns and digits than it displays.
     saved = list(csv.reader(io.StringIO(board.to_csv(index=False), newline="")))
     data = json.dumps({"columns": [_WORDS.get(name, name) for name in columns], "rows": rows, "csv": saved})
-    body = render("inspector/leaderboard.html", warnings=warnings, data=Markup(data.replace("<", "\\u003c")))
+    values = {"warnings": warnings, "data": Markup(data.replace("<", "\\u003c")), "save_text": Markup(SAVE_TEXT)}
+    body = render("inspector/leaderboard.html", **values)
     return Page("Leaderboard", body)
 
 

@@ -1,5 +1,5 @@
 // A table of all readings, in a page and in JupyterLab: sorted by any column, filtered, searched, saved as CSV; a row opens its reading. Text only ever
-// becomes text nodes. It is put behind inspector.js in one script, and uses its `make`, `unique`, `fillSelect` and `download`.
+// becomes text nodes. It is put behind inspector.js in one script, and uses its `make`, `unique` and `fillSelect`.
 
 const MOST_ROWS = 100;
 const number = (value) => (typeof value === "number" ? value.toLocaleString(undefined, { maximumFractionDigits: 2 }) : value ?? "");

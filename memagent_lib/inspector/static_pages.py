@@ -21,7 +21,11 @@ from memagent_lib.evaluation import Result
 from memagent_lib.inspector.readings import FATES, Readings
 from memagent_lib.pages import Page, render
 
-SCRIPT = "".join(Path(__file__).with_name(name).read_text("utf-8") for name in ("inspector.js", "readings_table.js"))
+SAVE_TEXT = Path(__file__).with_name("save_text.js").read_text("utf-8")
+"""The JavaScript function that saves a text as a file."""
+SCRIPT = SAVE_TEXT + "".join(
+    Path(__file__).with_name(name).read_text("utf-8") for name in ("inspector.js", "readings_table.js")
+)
 """The inspector and its table of readings as one JavaScript module."""
 ROOM_MB = 8.0
 _FATE_OF_LETTER = {fate.letter: fate for fate in FATES}

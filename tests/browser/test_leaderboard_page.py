@@ -94,3 +94,16 @@ def test_the_csv_button_saves_the_file_of_the_command(board, page: Page, tmp_pat
     page.locator(".ml th button", has_text="accuracy").click()
     listed = hard[hard["chunks"] == 16].sort_values("accuracy", ascending=False, kind="stable")
     assert saved() == listed.to_csv(index=False)
+
+
+def test_a_page_in_a_sandbox_opens_its_csv_to_be_copied(board, page: Page, tmp_path: Path) -> None:
+    """As Jupyter serves a page below /files, where the browser saves nothing."""
+    text = save_leaderboard(board, tmp_path / "board.html").read_text(encoding="utf-8")
+    headers = {"Content-Type": "text/html", "Content-Security-Policy": "frame-ancestors 'self'; sandbox allow-scripts"}
+    page.route("http://127.0.0.1/files/board.html", lambda route: route.fulfill(body=text, headers=headers))
+    page.goto("http://127.0.0.1/files/board.html")
+    page.get_by_role("button", name="CSV").click()
+    copied = page.get_by_role("dialog").get_by_role("textbox", name="leaderboard.csv").input_value()
+    assert copied == save_leaderboard(board, tmp_path / "board.csv").read_text(encoding="utf-8")
+    page.get_by_role("button", name="Close").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
