@@ -117,7 +117,7 @@ def _how_to_continue(a: argparse.Namespace) -> str:
 def run(a: argparse.Namespace) -> int:
     from memagent_lib.evaluation import EvaluationPlan, judges, shared_text
     from memagent_lib.status_line import status_line
-    from memagent_lib.tracking import Experiment, engines_ended, evaluate_files, policy_name
+    from memagent_lib.tracking import Experiment, engines_ended, evaluate_files, log_agent, policy_name
 
     # Every option is checked, and the store opened, before a model is loaded, which can take minutes.
     out, files = _checked_paths(a)
@@ -148,6 +148,7 @@ def run(a: argparse.Namespace) -> int:
     }
     try:
         with experiment.run(plan.title(policy, agent), params) as tracked:
+            log_agent(tracked, agent, a.model, a.backend, tokenizer=a.tokenizer, api=a.api)
             results, rows = evaluate_files(tracked, agent, plan, a.out, a.model, policy, a.concurrency, judge)
     finally:
         agent.close()

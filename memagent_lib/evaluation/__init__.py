@@ -29,7 +29,7 @@ from memagent_lib.evaluation.lines import (
 from memagent_lib.evaluation.model_judge import Judgement, ModelJudge, Verdict, open_judge, verdict_in
 from memagent_lib.evaluation.plan import EvaluationPlan, evaluate_plan, save_wrong, shared_text
 from memagent_lib.evaluation.result_code import code_of_replies, code_of_results
-from memagent_lib.evaluation.result_files import read_results, write_results
+from memagent_lib.evaluation.result_files import read_results, results_by_file, write_results
 from memagent_lib.evaluation.results import COLUMNS, Column, Result, to_frame, turns_to_frame
 from memagent_lib.evaluation.row_files import gather_rows, read_rows, save_rows
 from memagent_lib.evaluation.tables import (
@@ -103,6 +103,7 @@ __all__ = [
     "question_columns",
     "read_results",
     "read_rows",
+    "results_by_file",
     "rows_of",
     "save_rows",
     "save_wrong",

@@ -52,6 +52,14 @@ def read_documents(path: str | Path) -> dict[str, str]:
 
 def read_results(path: str | Path) -> list[Result]:
     """Return the results in a file, or in all files of a folder, with the documents stored beside them."""
+    return list(chain.from_iterable(results_by_file(path).values()))
+
+
+def results_by_file(path: str | Path) -> dict[Path, list[Result]]:
+    """Return what :func:`read_results` returns, by file. Files of one folder may have different readings of a question.
+
+    Raises :class:`MissingFile` if there is none.
+    """
     path = Path(path)
     if path.is_dir():
         folder = path
@@ -64,8 +72,10 @@ def read_results(path: str | Path) -> list[Result]:
     if missing:
         raise MissingFile(f"no results at {missing[0]}")
     documents = read_documents(folder / DOCUMENTS)
-    found = chain.from_iterable(map(records, files))
-    return [Result.from_record(record, documents.get(record["document"])) for record in found]
+    return {
+        file: [Result.from_record(record, documents.get(record["document"])) for record in records(file)]
+        for file in files
+    }
 
 
 def write_results(results: Iterable[Result], folder: str | Path, limit_bytes: int = STORED_BYTES) -> int:

@@ -218,6 +218,8 @@ class Readings:
         ``overwrite``), or ``""`` for none; ``turn`` is numbered from 1.
         """
         entries = self.catalog()
+        if not entries:
+            raise ValueError("no readings with a trace to look into; 03_evaluate saves some of every evaluation")
         for field, wanted in (("policy", policy), ("reader", reader), ("chunks", chunks), ("example", example)):
             entries = _narrowed(entries, field, wanted)
         others = {entry["key"]: self.beside(entry, beside) for entry in entries}

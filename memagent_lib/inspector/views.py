@@ -8,15 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memagent_lib.agent import Agent, open_agent
+from memagent_lib.agent import Agent
 from memagent_lib.errors import UserError
-from memagent_lib.evaluation import Result, read_results
+from memagent_lib.evaluation import Result, results_by_file
 from memagent_lib.inspector.readings import Readings
 from memagent_lib.inspector.static_pages import still
 from memagent_lib.pages import Page
-from memagent_lib.paths import absolute
+from memagent_lib.paths import absolute, shortest_ends
 from memagent_lib.processes import in_jupyter
-from memagent_lib.tracking import Experiment, TrackingError, load_results, load_runs, policy_of
+from memagent_lib.tracking import Experiment, TrackingError, agent_openers, load_results, run_names
 
 if TYPE_CHECKING:
     from memagent_lib.inspector.widget import Inspector
@@ -36,13 +36,14 @@ def show(
 ) -> Inspector | Page:
     """Open the inspector on results by policy, or on one or more runs.
 
-    A run is an MLflow id, or a folder with its results. ``opening`` (``policy``, ``reader``, ``chunks``, ``example``,
-    ``beside``, ``turn``) chooses the reading to display first; by default it is the first failure that lost evidence.
-    ``agents`` maps each policy to a function that opens its agent, for continuing from an edited memory; for runs, the
-    default opens the run's model.
+    A run is an MLflow id, or a folder with its results. Each has a name of its own: its policy or folder, with the
+    settings that differ, a part of the id or more of the path where two share it. ``opening`` (``policy``, ``reader``,
+    ``chunks``, ``example``, ``beside``, ``turn``) chooses the reading to display first; by default it is the first
+    failure that lost evidence. ``agents`` maps each policy to a function that opens its agent, for continuing from an
+    edited memory; the default for runs are :func:`~memagent_lib.tracking.agent_openers`.
     """
     live = ""
-    openers: dict[str, Callable[[], Agent]] = {}
+    openers: Callable[[], Mapping[str, Callable[[], Agent]]] = dict
     if not isinstance(source, Mapping):
         if isinstance(source, Source):
             source = [source]
@@ -51,8 +52,6 @@ def show(
         live = f"inspector.show({json.dumps(argument)})"
         source, openers = _load(sources, tracking)
     readings = Readings(source)
-    if not readings.results:
-        raise InspectorError("no readings with a trace to look into; 03_evaluate saves some of every evaluation")
     try:
         state = readings.opening(**opening)
     except (ValueError, TypeError) as wrong:  # an unknown value, or an unknown argument
@@ -61,28 +60,46 @@ def show(
         return still(readings, state, live)
     from memagent_lib.inspector.widget import Inspector  # loads ipywidgets, which a page does not need
 
-    if agents is None:
-        agents = openers
-    return Inspector(readings, state, agents, live)
+    return Inspector(readings, state, openers() if agents is None else agents, live)
 
 
-def _load(sources: Sequence[str], tracking: str) -> tuple[dict[str, list[Result]], dict[str, Callable[[], Agent]]]:
-    """Return the results of runs or folders by policy, and functions that open the agents of the runs' models."""
+def _load(
+    sources: Sequence[str], tracking: str
+) -> tuple[dict[str, list[Result]], Callable[[], Mapping[str, Callable[[], Agent]]]]:
+    """Return the results of runs and folders by name, and a function that returns the openers of the runs' agents."""
+    paths = {source: absolute(source) for source in sources}
+    folders = shortest_ends(path for path in dict.fromkeys(paths.values()) if path.is_dir())
+    run_ids = [source for source, path in paths.items() if path not in folders]
+    openers: Callable[[], Mapping[str, Callable[[], Agent]]] = dict
     results: dict[str, list[Result]] = {}
-    openers: dict[str, Callable[[], Agent]] = {}
-    for source in sources:
-        folder = absolute(source)
-        if folder.is_dir():
-            results.setdefault(folder.name, []).extend(read_results(folder))
-            continue
+    if run_ids:
         try:
-            run = Experiment.open(tracking).join(source)
-            row = load_runs(run.experiment, f"attributes.run_id = '{run.id}'").to_dict("records")[0]
-            policy = policy_of(row)
-            results.setdefault(policy, []).extend(load_results(run))
+            experiment = Experiment.open(tracking)
+            names = run_names(experiment, run_ids)
+            for run_id in run_ids:
+                results |= _apart(names[run_id], _by_step(load_results(experiment.join(run_id))))
         except TrackingError as missing:
             raise InspectorError(str(missing)) from None
-        model = row.get("params.model")
-        if model:
-            openers[policy] = partial(open_agent, model, row.get("params.backend", "vllm"))
+        openers = partial(agent_openers, experiment, {names[run_id]: run_id for run_id in run_ids})
+    for folder, name in folders.items():
+        by_file = {file.stem: found for file, found in results_by_file(folder).items()}
+        results |= _apart(str(folder) if name in results else name, by_file)
     return results, openers
+
+
+def _apart(name: str, parts: Mapping[str, list[Result]]) -> dict[str, list[Result]]:
+    """Return results under one name, or each part under its own if two parts have a reading of the same question."""
+    readings = [{(result.reader, result.key) for result in part} for part in parts.values()]
+    if len(set().union(*readings)) == sum(map(len, readings)):
+        return {name: [result for part in parts.values() for result in part]}
+    return {f"{name}, {words}": part for words, part in parts.items()}
+
+
+def _by_step(results: Iterable[Result]) -> dict[str, list[Result]]:
+    """Return results by the step of training that read them; those of an evaluation have none."""
+    parts: dict[str, list[Result]] = {}
+    for result in results:
+        metadata = result.example.metadata
+        words = f"step {metadata.get('step')}{', greedy' if metadata.get('greedy') else ''}"
+        parts.setdefault(words, []).append(result)
+    return parts

@@ -400,7 +400,10 @@ def accuracy_by_depth(results: pd.DataFrame, bins: int = 5, ax: Axes | None = No
     if "depth" not in results or results["depth"].isna().all():
         ax = axes_or_new(ax, 6.0, 1.6)
         return without_data(ax, _DEPTH, "no document records where its evidence is")
-    mean, n = _cells(results, bins)
+    scored = results.dropna(subset=["score", "depth"])
+    if scored.empty:
+        return without_data(axes_or_new(ax, 6.0, 1.6), _DEPTH, _ALL_FAILED)
+    mean, n = _cells(_with_a_length(scored), bins)
     ax = axes_or_new(ax, max(6.0, 2.8 + 1.15 * mean.shape[1]), 0.62 * bins + 1.4)
     labels = (100 * mean).map("{:.0f} %".format).astype(str) + "\nn=" + n.astype(str)
     bar = {"label": "accuracy", "format": "{x:.0%}"}
@@ -411,8 +414,9 @@ def accuracy_by_depth(results: pd.DataFrame, bins: int = 5, ax: Axes | None = No
     scale.yaxis.label.set_color(INK)
     ax.set_yticklabels([f"{100 * i / bins:.0f} to {100 * (i + 1) / bins:.0f} %" for i in range(bins)], rotation=0)
     tokens = tokens_of_a_chunk(results)
-    ax.set_xticklabels([length_label(chunks, tokens) for chunks in mean.columns])
-    ax.set(xlabel=length_axis_label(tokens), ylabel="depth of the evidence")
+    lengths = scored["chunks"]
+    ax.set_xticklabels([length_label(chunks, tokens) if lengths.notna().any() else "" for chunks in mean.columns])
+    ax.set(xlabel=length_axis_label(lengths, tokens), ylabel="depth of the evidence")
     ax.grid(False)
     ax.tick_params(length=0)
     caption = f"{line}; 0 % is the beginning"
@@ -427,9 +431,8 @@ def _only_line(rows: pd.DataFrame) -> str:
     return shortened(lines[0], _LONGEST_TITLE)
 
 
-def _cells(results: pd.DataFrame, bins: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _cells(rows: pd.DataFrame, bins: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the mean score and the number of documents, by depth (rows) and length (columns)."""
-    rows = results.dropna(subset=["score", "depth"])
     # Edges of equal width, so that all heat maps of a report can be compared.
     edges = [i / bins for i in range(bins + 1)]
     depth_bin = pd.cut(rows["depth"], edges, include_lowest=True, labels=range(bins))
@@ -467,9 +470,9 @@ def paired_differences(differences: pd.DataFrame, ax: Axes | None = None) -> Axe
     # Symmetric, so that zero is in the middle; at least ten points, so that noise does not fill the figure.
     reach = max(0.1, 1.08 * float(differences[["low", "high"]].abs().max(axis=None)))
     ax.set(xlim=(-reach, reach), ylim=(len(rows) - 0.5, -0.5), xlabel="difference in accuracy, points")
-    ax.set_yticks(
-        range(len(rows)), [f"{row['chunks']:,} chunks" if row["chunks"] > 0 else "no set length" for row in rows]
-    )
+    # Lengths are whole numbers, and pandas keeps them as floats beside an unknown one.
+    lengths = [f"{row['chunks']:,.0f} chunks" if row["chunks"] > 0 else "no set length" for row in rows]
+    ax.set_yticks(range(len(rows)), lengths)
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{100 * x:+.0f}" if x else "0"))
     ax.grid(True, axis="x")
     ax.grid(False, axis="y")

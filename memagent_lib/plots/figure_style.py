@@ -337,11 +337,11 @@ def length_axis(ax: Axes, chunks: pd.Series, chunk_tokens: int | None) -> None:
     from matplotlib.ticker import FixedLocator, NullLocator
 
     lengths = sorted(chunks.dropna().unique())
+    ax.set_xlabel(length_axis_label(chunks, chunk_tokens))
     if not lengths:
         ax.set_xscale("log", base=2)
         ax.xaxis.set_major_locator(NullLocator())
         ax.xaxis.set_minor_locator(NullLocator())
-        ax.set_xlabel("documents of no set length")
         return
     ticks: list[float] = []
     for length in lengths:
@@ -352,9 +352,6 @@ def length_axis(ax: Axes, chunks: pd.Series, chunk_tokens: int | None) -> None:
     ax.xaxis.set_major_locator(FixedLocator(ticks))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xticklabels([length_label(length, chunk_tokens) for length in ticks])
-    unknown = int(chunks.isna().sum())
-    left_out = f"\n{unknown:,} readings of no set length are left out" if unknown else ""
-    ax.set_xlabel(length_axis_label(chunk_tokens) + left_out)
 
 
 def length_label(chunks: float, chunk_tokens: int | None) -> str:
@@ -364,8 +361,13 @@ def length_label(chunks: float, chunk_tokens: int | None) -> str:
     return f"{count}\n{short_count(chunks * chunk_tokens)}"
 
 
-def length_axis_label(chunk_tokens: int | None) -> str:
-    return "document length: chunks, tokens" if chunk_tokens else "document length: chunks"
+def length_axis_label(chunks: pd.Series, chunk_tokens: int | None) -> str:
+    """Return the label of an axis of lengths, with the number of readings whose length is unknown."""
+    unknown = int(chunks.isna().sum())
+    if unknown == len(chunks):
+        return "documents of no set length"
+    label = "document length: chunks, tokens" if chunk_tokens else "document length: chunks"
+    return label + (f"\n{unknown:,} readings of no set length are left out" if unknown else "")
 
 
 def tokens_of_a_chunk(results: pd.DataFrame) -> int | None:

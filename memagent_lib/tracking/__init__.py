@@ -18,9 +18,11 @@ from memagent_lib.tracking.evaluations import (
     log_results,
     policy_of,
     rows_file,
+    run_names,
     settings_of,
 )
 from memagent_lib.tracking.frames import load_curve, load_inputs, load_runs
+from memagent_lib.tracking.run_agents import agent_openers, log_agent
 from memagent_lib.tracking.runs import PARENT_TAG, Experiment, Run, RunStatus, policy_name
 from memagent_lib.tracking.saved_views import EVALUATIONS, KIND_TAG, READINGS, mlflow_page
 from memagent_lib.tracking.store import TrackingError, sqlite_file, store_uri
@@ -35,6 +37,7 @@ __all__ = [
     "Run",
     "RunStatus",
     "TrackingError",
+    "agent_openers",
     "by_variant",
     "choose",
     "choose_readers",
@@ -50,6 +53,7 @@ __all__ = [
     "load_readings",
     "load_results",
     "load_runs",
+    "log_agent",
     "log_readings",
     "log_results",
     "log_traces",
@@ -57,6 +61,7 @@ __all__ = [
     "policy_name",
     "policy_of",
     "rows_file",
+    "run_names",
     "search_traces",
     "settings_of",
     "sqlite_file",

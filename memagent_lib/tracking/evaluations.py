@@ -36,8 +36,10 @@ from memagent_lib.evaluation import (
     question_columns,
     read_results,
     save_rows,
+    settings_in_words,
     summarise,
     to_frame,
+    variant_name,
     write_results,
 )  # fmt: skip
 from memagent_lib.journal import digest
@@ -296,6 +298,35 @@ def policy_of(row: Mapping[str, Any]) -> str:
         if isinstance(row.get(column), str):  # an empty cell where only other runs have one
             return row[column]
     return row["name"]
+
+
+def run_names(experiment: Experiment, run_ids: Iterable[str]) -> dict[str, str]:
+    """Return a name for each run, no two alike: its policy, as :func:`policy_of` finds it.
+
+    Runs of one policy have the settings that differ beside it (``trained, memory 24``), or else a part of their id.
+    Raises :class:`TrackingError` if the store has no such run.
+    """
+    policies: dict[str, list[str]] = {}
+    for run_id in run_ids:
+        run = experiment.join(run_id)
+        (row,) = load_runs(experiment, f"attributes.run_id = '{run.id}'").to_dict("records")
+        policies.setdefault(policy_of(row), []).append(run.id)
+    names: dict[str, str] = {}
+    for policy, ids in policies.items():
+        varied = _settings_apart(experiment, ids) if len(ids) > 1 else {ids[0]: ""}
+        names |= {run_id: variant_name(policy, words) for run_id, words in varied.items()}
+    return names
+
+
+def _settings_apart(experiment: Experiment, run_ids: Sequence[str]) -> dict[str, str]:
+    """Return words for each run that no other has: settings, or a part of the id where these do not tell them apart."""
+    with suppress(TrackingError):  # training logs readings without a table of rows
+        tables = [experiment.join(run_id).read_table(ROWS).assign(run_id=run_id) for run_id in run_ids]
+        rows = pd.concat(tables, ignore_index=True)
+        words = settings_in_words(rows).groupby(rows["run_id"]).first().to_dict()
+        if len(set(words.values())) == len(run_ids):
+            return words
+    return {run_id: f"run {run_id[:6]}" for run_id in run_ids}
 
 
 def choose(

@@ -231,7 +231,7 @@ def test_the_widget_opens_an_agent_once_and_when_needed(both, tokenizer):
     assert "no agent for 'after'" in request(inspector, "rerun", key=other, turn=1, memory="mine")["error"]
 
 
-def test_runs_open_by_id_and_an_unknown_one_is_one_line(both, workspace, monkeypatch):
+def test_runs_open_by_id_and_an_unknown_one_is_one_line(both, workspace, monkeypatch, caplog):
     from memagent_lib.tracking import Experiment, log_readings
 
     monkeypatch.setenv("JPY_SESSION_NAME", "notebook")
@@ -243,7 +243,8 @@ def test_runs_open_by_id_and_an_unknown_one_is_one_line(both, workspace, monkeyp
     inspector = show(run.id, tracking=workspace)
     assert [e["policy"] for e in inspector.catalog] == ["trained", "trained"]
     assert inspector.live == f'inspector.show("{run.id}")'
-    assert inspector.can_rerun == ["trained"]  # with the run's own model
+    assert inspector.can_rerun == []
+    assert f"the run {run.id} of trained does not record its agent" in caplog.text
     two = show([run.id, other.id], tracking=workspace)
     assert [e["policy"] for e in two.catalog] == ["trained", "trained", "warm start"]
     with pytest.raises(InspectorError, match="no run 'nowhere'") as wrong:
@@ -253,6 +254,44 @@ def test_runs_open_by_id_and_an_unknown_one_is_one_line(both, workspace, monkeyp
         pass
     with pytest.raises(InspectorError, match="has no results"):
         show(bare.id, tracking=workspace)
+
+
+def policies_of(page: Inspector) -> list[str]:
+    return list(dict.fromkeys(entry["policy"] for entry in page.catalog))
+
+
+def test_runs_of_one_policy_are_told_apart(kept, lost, workspace, monkeypatch):
+    from memagent_lib.tracking import Experiment, log_readings, log_results
+
+    monkeypatch.setenv("JPY_SESSION_NAME", "notebook")
+    experiment = Experiment.open(workspace)
+    sizes, bare = [], []
+    for size, result in ((24, lost), (48, replace(kept, example=lost.example))):
+        with experiment.run("evaluate", {"policy": "trained"}) as run:
+            log_results(run, [result], settings={"memory_tokens": size}, policy="trained")
+        sizes.append(run.id)
+        with experiment.run("train") as run:  # training has no rows, and reads one question at several steps
+            steps = [{"step": step, "greedy": True} for step in (1, 2)]
+            log_readings(run, [replace(result, example=replace(result.example, metadata=each)) for each in steps])
+        bare.append(run.id)
+    two = show([*sizes, sizes[0]], tracking=workspace, policy="trained, memory 24")
+    assert policies_of(two) == ["trained, memory 24", "trained, memory 48"]
+    assert [entry["right"] for entry in two.catalog] == [False, True]
+    names = [f"train, run {run_id[:6]}, step {step}, greedy" for run_id in bare for step in (1, 2)]
+    assert policies_of(show(bare, tracking=workspace)) == names
+
+
+def test_folders_and_files_with_one_reading_are_told_apart(kept, lost, tmp_path, monkeypatch):
+    from memagent_lib.evaluation import write_results
+
+    monkeypatch.setenv("JPY_SESSION_NAME", "notebook")
+    folders = [tmp_path / name / "readings" for name in "ab"]
+    for folder in folders:
+        write_results([kept, lost], folder)
+    assert policies_of(show(folders)) == ["a/readings", "b/readings"]
+    (folders[0] / "results.jsonl").rename(folders[1] / "overwrite-1.jsonl")
+    one = show(folders[1])
+    assert policies_of(one) == ["readings, overwrite-1", "readings, results"] and len(one.catalog) == 4
 
 
 def test_a_results_file_cut_in_half_opens_with_what_is_whole(both, tmp_path, monkeypatch):

@@ -3,18 +3,22 @@ from __future__ import annotations
 import ast
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pandas as pd
 import pytest
 
-from memagent_lib import Tokenizer
-from memagent_lib.data import make_splits
-from memagent_lib.evaluation import gather_rows, turns_to_frame
+from memagent_lib import Agent, Tokenizer
+from memagent_lib.backends import Scripted
+from memagent_lib.data import Example, make, make_splits, save
+from memagent_lib.evaluation import EvaluationPlan, gather_rows, turns_to_frame
+from memagent_lib.prompts import Encoder
 from memagent_lib.sweeps import SweepSpec, SweepStage, gather_sweep, run_sweep
 from memagent_lib.sweeps.specification import OWN_PARAMETERS, notebook_parameters, plan
-from memagent_lib.tracking import Experiment, load_results, load_runs
+from memagent_lib.tracking import Experiment, evaluate_files, load_results, load_runs
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -204,6 +208,59 @@ def test_a_grid_retains_every_points_rows_of_every_policy(tiny_model: str, works
     assert drawn.groupby("line").size().to_dict() == {
         f"{policy}, chunk {size}": 3 for size in (32, 48) for policy in policies
     }
+
+
+def run_cells(notebook: str, **parameters: Any) -> dict[str, Any]:
+    """Run a notebook's code cells in this process, without a kernel and its displays; return the names they define."""
+    names: dict[str, Any] = {}
+    for cell in code_cells(ROOT / "notebooks" / f"{notebook}.ipynb"):
+        exec(compile(cell.source, notebook, "exec"), names)
+        if "parameters" in cell.metadata.get("tags", []):
+            names |= parameters
+    return names
+
+
+def evaluated(agents: dict[str, list[Agent]], examples: list[Example], workspace: Path) -> dict[str, str]:
+    """Evaluate the agents of each policy; return the parameters that the notebooks after 03_evaluate share."""
+    plan = EvaluationPlan([save(examples, workspace / "test.parquet")])
+    for policy, of_policy in agents.items():
+        for number, agent in enumerate(of_policy):
+            with Experiment.open(workspace).run(f"evaluate {policy}") as run:
+                evaluate_files(run, agent, plan, workspace / f"results/point={number}", policy=policy)
+    return {"results": str(workspace / "results"), "tracking": str(workspace)}
+
+
+def scripted(encoder: Encoder, memory_tokens: int, reply: str) -> Agent:
+    budget = replace(encoder.budget, memory_tokens=memory_tokens)
+    return Agent(Encoder(encoder.tokenizer, encoder.template, budget), Scripted(lambda prompt: reply))
+
+
+def test_documents_of_no_set_length_are_drawn_and_compared(encoder: Encoder, workspace: Path) -> None:
+    made = make("needle", 3, 0, encoder.tokenizer, chunks=2, chunk_tokens=48)
+    examples = [replace(each, metadata={}) for each in made]  # as those of other projects
+    right = f"\\boxed{{{examples[0].answers[0]}}}"
+    agents = {"one": [scripted(encoder, 24, "nothing")], "other": [scripted(encoder, 24, right)]}
+    shared = evaluated(agents, examples, workspace)
+    drawn = {"figure_file": str(workspace / "f.png"), "table_file": str(workspace / "t.csv")}
+    figure = run_cells("05_length_extrapolation", policies=["one"], **drawn, **shared)
+    assert figure["differences"]["n"].tolist() == [3]
+    pair = {"before": "one", "after": "other", "chunks": 0, "html": str(workspace / "memory.html")}
+    inspected = run_cells("06_inspect_memory", **pair, **shared)
+    assert {policy: len(found) for policy, found in inspected["readings"].items()} == {"one": 3, "other": 3}
+    pair = {"left": "one", "right": "other", "html": str(workspace / "compared.html")}
+    compared = run_cells("07_compare_runs", **pair, tracking=str(workspace))
+    assert compared["opening"]["policy"] == "one" and "ma-timeline" in (workspace / "compared.html").read_text()
+
+
+def test_two_settings_of_one_policy_are_inspected_by_name(encoder: Encoder, workspace: Path) -> None:
+    examples = list(make("needle", 2, 0, encoder.tokenizer, chunks=2, chunk_tokens=48))
+    shared = evaluated({"one": [scripted(encoder, size, "nothing") for size in (16, 24)]}, examples, workspace)
+    shared |= {"chunks": 2, "html": str(workspace / "memory.html")}
+    names = run_cells("06_inspect_memory", before="one, memory 24", after="one, memory 16", **shared)
+    assert list(names["readings"]) == ["one, memory 24", "one, memory 16"]
+    assert names["first"] == "one, memory 24" and "ma-timeline" in (workspace / "memory.html").read_text()
+    with pytest.raises(ValueError, match="several lines; choose from 'one, memory 16', 'one, memory 24'"):
+        run_cells("06_inspect_memory", before="one", after="one, memory 16", **shared)
 
 
 def displays_its_figures(path: Path) -> bool:

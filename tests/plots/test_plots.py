@@ -179,6 +179,7 @@ def test_a_figure_without_data_says_why_instead_of_empty_axes(results: pd.DataFr
         plots.paired_differences(against(one)): "no other line has read the same documents",
         plots.accuracy_by_depth(one.drop(columns="depth")): "no document records where its evidence is",
         plots.accuracy_by_depth(one.assign(depth=np.nan)): "no document records where its evidence is",
+        plots.accuracy_by_depth(one.assign(score=np.nan)): "every reading failed",
     }
     for ax, reason in drawn.items():
         assert reason in {text.get_text() for text in ax.texts} and not ax.axison
@@ -198,6 +199,21 @@ def test_documents_of_no_set_length_are_drawn_or_counted(results: pd.DataFrame, 
     others = mixed[mixed["chunks"].isna() & ((mixed["reader"] == "overwrite") | (plot != "capture_and_retention"))]
     label = getattr(plots, plot)(mixed).get_xlabel()
     assert label.endswith(f"\n{len(others)} readings of no set length are left out")
+
+
+def test_the_heat_map_has_documents_of_no_set_length_too(results: pd.DataFrame) -> None:
+    one = results[(results["policy"] == "before") & (results["reader"] == "overwrite")]
+    ax = plots.accuracy_by_depth(one.assign(chunks=np.nan), bins=2)
+    assert ax.get_xlabel() == "documents of no set length"
+    assert [text.get_text() for text in ax.texts][:2] == ["83 %\nn=6", "33 %\nn=6"]
+    mixed = plots.accuracy_by_depth(one.assign(chunks=one["chunks"].where(one["chunks"] != 64)), bins=2)
+    assert mixed.get_xlabel().endswith("\n4 readings of no set length are left out")
+
+
+def test_a_difference_names_its_length_beside_an_unknown_one(results: pd.DataFrame) -> None:
+    mixed = results.assign(chunks=results["chunks"].where(results["chunks"] != 64))
+    ax = plots.paired_differences(paired(mixed, "before", "after"))
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["4 chunks", "no set length"]
 
 
 def test_labels_of_lines_that_end_together_do_not_overlap() -> None:

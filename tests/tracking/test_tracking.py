@@ -4,33 +4,40 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import textwrap
 import threading
+from dataclasses import replace
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from hostile import serving
 from waiting import wait_for
 
-from memagent_lib.backends import shape_of
+from memagent_lib import open_agent
+from memagent_lib.backends import Sampling, shape_of
 from memagent_lib.diagnostics import Fate
 from memagent_lib.evaluation import turns_to_frame
 from memagent_lib.paths import absolute, root
+from memagent_lib.prompts import Template
 from memagent_lib.provenance import code_hash
 from memagent_lib.tracking import (
     Experiment,
     RunStatus,
     TrackingError,
+    agent_openers,
     load_curve,
     load_readings,
     load_results,
     load_runs,
+    log_agent,
     log_readings,
     log_results,
     policy_name,
@@ -271,6 +278,32 @@ def test_the_root_is_found_from_any_folder_below_it(tmp_path: Path, monkeypatch:
     assert absolute("/x/y") == Path("/x/y")
     monkeypatch.chdir(os.sep)
     assert root() == Path(os.sep)
+
+
+def test_a_run_opens_its_agent_as_it_read(workspace: Path, tokenizer_folder: str, tmp_path: Path) -> None:
+    tokenizer = shutil.copytree(tokenizer_folder, tmp_path / "switch")
+    frame = "<|im_start|>user\n{{ messages[0].content }}<|im_end|>\n<|im_start|>assistant\n"
+    (tokenizer / "chat_template.jinja").write_text(frame + "{% if enable_thinking %}?{% endif %}")
+    how = {"tokenizer": str(tokenizer), "api": "chat"}
+    template = replace(Template.load("short"), name="mine", empty_memory="none so far")
+    options = {"chat_template": {"enable_thinking": True}, "on_bad_memory": "keep", "extra": {"min_p": 0.1}}
+    options |= {"template": template, "budget": {"chunk_tokens": 48, "memory_tokens": 24, "answer_tokens": 12}}
+    sampling = Sampling(temperature=0.5, top_p=0.9, seed=3)
+    with serving() as server:
+        options |= {"base_url": server.url, "sampling": sampling, "reader": "gated"}
+        agent = open_agent("small", "openai", **how, **options)
+        with Experiment.open(workspace).run("evaluate") as run:
+            log_agent(run, agent, "small", "openai", **how)
+        with Experiment.open(workspace).run("older weights") as other:
+            log_agent(other, replace(agent, weights="0123"), "small", "openai", **how)
+        openers = agent_openers(run.experiment, {"p": run.id, "q": other.id})
+        opened = openers["p"]()
+        assert opened.identity == agent.identity and opened.reader == agent.reader
+        opened.read("The code is 4711.", "q")
+        opened.close()
+        assert "messages" in server.bodies[-1]  # of the chat API
+        with pytest.raises(TrackingError, match=r"small has other weights now \(small\) than .* read with \(0123\)"):
+            openers["q"]()
 
 
 def test_a_run_keeps_its_environment_and_which_data_it_saw(workspace: Path, tmp_path: Path) -> None:
