@@ -263,18 +263,19 @@ def test_a_page_without_text_is_named_and_the_others_are_read(data, note):
     assert converted.notes == [note]
 
 
-STAMPED = b"BT /F1 12 Tf 10 200 Td (%s) Tj ET q 300 0 0 300 0 0 cm /I Do Q"
+STAMPED = b"BT /F1 12 Tf 10 200 Td (%s) Tj ET q %d 0 0 %d 0 0 cm /I Do Q"
 
 
 @pytest.mark.parametrize(
-    ("printed", "notes"),
+    ("printed", "size", "notes"),
     [
-        (b"Page 2 of 9", ["page 2 of a.pdf is a picture with almost no text (a scan?)"]),
-        (b"The rent of the house by the sea is 1200 a month. " * 2, []),
+        (b"Page 2 of 9", 300, ["page 2 of a.pdf is a picture with almost no text (a scan?)"]),
+        (b"The rent of the house by the sea is 1200 a month. " * 3, 300, []),
+        (b"A title beside a logo", 60, []),
     ],
 )
-def test_a_scan_with_a_stamp_is_read_and_reported(printed, notes):
-    data = two_pages(stream(STAMPED % printed), resources=SCAN["resources"])
+def test_a_scan_with_a_stamp_is_read_and_reported(printed, size, notes):
+    data = two_pages(stream(STAMPED % (printed, size, size)), resources=SCAN["resources"])
     assert text_of("a.pdf", data).split() == ["Page", "one", *printed.decode().split()]
     assert notes_of("a.pdf", data) == notes
 

@@ -27,7 +27,9 @@ _UNWRITTEN = frozenset({"/Popup", "/Link", "/Widget"})
 _MAX_PARENTS = 32
 _NAMED_FILES = 5
 _STAMP_CHARS = 100
-"""On a page with a picture, less printed text than this may be a stamp or page number on a scan."""
+"""On a page that a picture covers, less printed text than this may be a stamp or page number on a scan."""
+_SCAN_SHARE = 0.5
+"""A scan covers at least this share of its page."""
 
 
 class _Page(NamedTuple):
@@ -148,8 +150,17 @@ def _listed_pages(reader: PdfReader) -> Iterator[int]:
 
 
 def _read(page: PageObject) -> _Page:
+    largest = 0.0
+
+    def measure(operator: bytes, operands: Any, matrix: Sequence[float], text_matrix: Any) -> None:
+        nonlocal largest
+        # An image fills the unit square of its matrix.
+        if operator in (b"Do", b"INLINE IMAGE"):
+            largest = max(largest, abs(matrix[0] * matrix[3] - matrix[1] * matrix[2]))
+
     try:
-        printed = page.extract_text()
+        printed = page.extract_text(visitor_operand_before=measure)
+        covered = largest / max(1.0, float(page.mediabox.width) * float(page.mediabox.height))
     except Exception as broken:
         return _Page("", failure=_one_line(broken))
     try:
@@ -157,8 +168,10 @@ def _read(page: PageObject) -> _Page:
     except Exception as broken:
         written = [f"[a form or note of this page cannot be read: {_one_line(broken)}]"]
     text = "\n".join([printed.rstrip(), *written]).strip("\n")
-    is_scan = len(printed.strip()) < _STAMP_CHARS and _has_image(page)
-    return _Page(text if text.strip() else "", is_scan)
+    if printed.strip():
+        # Resources say little here: pages may share them, and a title page may have a logo.
+        return _Page(text, len(printed.strip()) < _STAMP_CHARS and covered > _SCAN_SHARE)
+    return _Page(text if text.strip() else "", _has_image(page))
 
 
 def _has_image(page: PageObject) -> bool:
