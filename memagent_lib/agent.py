@@ -180,6 +180,8 @@ def open_agent(
             set_options.pop("threads", None)
         if arguments and set_options.get("api") == "chat":  # the server renders its own chat template
             set_options["extra"] = {"chat_template_kwargs": arguments} | dict(set_options.get("extra", {}))
+        if backend == "vllm":
+            set_options["needed_window"] = needed_window(encoder, reader)
         with status_line(f"loading {Path(model).name} with {backend}"):
             backend = open_backend(backend, path, sampling, **set_options)
     return Agent(encoder, backend, reader, provenance.model_hash(path), action)
@@ -195,6 +197,18 @@ def _require_known_kinds(template: Template, reader: Reader) -> None:
             f"template {template.name!r} words the kind {', '.join(unknown)}, which no reader has; the kinds are "
             f"{', '.join(sorted(known))}"
         )
+
+
+def needed_window(encoder: Encoder, reader: Reader) -> int:
+    """Return the most tokens that a turn of any reader may need, because an evaluation reads with several of them."""
+    needed = encoder.window_of(reader.prompts)
+    for each in READERS.values():
+        try:
+            encoder.template.require(each.prompts)
+        except ValueError:  # the template words another reader's prompt wrongly
+            continue
+        needed = max(needed, encoder.window_of(each.prompts))
+    return needed
 
 
 def _tokenizer(model: str, named: bool) -> Tokenizer:

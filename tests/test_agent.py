@@ -13,10 +13,10 @@ from dataclasses import replace
 import pytest
 
 from memagent_lib import agent as driver
-from memagent_lib.agent import Agent, AgentSettings, chunks_after, open_agent, run_sync
+from memagent_lib.agent import Agent, AgentSettings, chunks_after, needed_window, open_agent, run_sync
 from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.driver import Observer, gather
-from memagent_lib.prompts import Budget, Template
+from memagent_lib.prompts import Budget, BudgetError, Template
 from memagent_lib.readers import READERS, gated
 from memagent_lib.text import Chunk, chunks
 from memagent_lib.trace import Reply, Trace
@@ -280,3 +280,12 @@ def test_opening_names_the_model_and_the_backend_it_waits_for(monkeypatch):
     monkeypatch.setattr(driver, "open_backend", lambda *a, **k: Scripted(str))
     open_agent("experiments/pocket/warm_start", "vllm")
     assert waits == ["loading the tokenizer of warm_start", "loading warm_start with vllm"]
+
+
+def test_the_needed_window_is_that_of_the_widest_reader(encoder):
+    window = needed_window(encoder, READERS["blind"])
+    for each in READERS.values():
+        Agent(encoder, Scripted(str, window=window), each)
+    widest = max(READERS.values(), key=lambda each: encoder.window_of(each.prompts))
+    with pytest.raises(BudgetError, match=f"can need {window:,} tokens"):
+        Agent(encoder, Scripted(str, window=window - 1), widest)

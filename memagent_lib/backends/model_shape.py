@@ -39,9 +39,7 @@ class ModelShape:
         # On this device tensors have shapes but no storage.
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)
-        # Older configurations lack these two fields; their models have as many key heads as heads.
-        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        heads, width = _kv_heads(config)
         parameters = sum(weight.numel() for weight in model.parameters())
         words = model.get_input_embeddings().weight.numel()
         # Tied embeddings are one table, used at both ends.
@@ -100,6 +98,22 @@ class ModelShape:
     def kv_bytes(self) -> int:
         """The size in bytes of one token's keys and values in bf16."""
         return 4 * self.layers * self.kv_width
+
+
+def kv_bytes(config: Any) -> int:
+    """Return the size in bytes of one token's keys and values in bf16, as :attr:`ModelShape.kv_bytes` does.
+
+    No model is built for it.
+    """
+    heads, width = _kv_heads(config)
+    return 4 * config.num_hidden_layers * heads * width
+
+
+def _kv_heads(config: Any) -> tuple[int, int]:
+    # Older configurations lack these two fields; their models have as many key heads as heads.
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return heads, width
 
 
 @lru_cache(maxsize=8)

@@ -8,21 +8,26 @@ between processes would cost more than a small model's arithmetic, and every pro
 from __future__ import annotations
 
 import os
+import re
 from copy import copy
 from itertools import count
 from typing import Any
 
 from memagent_lib.backends.end_tokens import end_tokens
-from memagent_lib.backends.interface import BackendError, Sampling, require_room
+from memagent_lib.backends.interface import BackendError, BackendUnavailable, Sampling, require_room
+from memagent_lib.backends.model_shape import config_of, kv_bytes
 from memagent_lib.backends.vllm_thread import ThreadEngine
 from memagent_lib.prompts import Request
 from memagent_lib.tokenizer import Tokenizer
 from memagent_lib.trace import Reply
 
-CPU_KV_CACHE_GB = "1"
+CPU_KV_CACHE_BYTES = 1 << 30
+KV_CACHE_VARIABLE = "VLLM_CPU_KVCACHE_SPACE"
+SPARE_TOKENS = 128  # the cache is cut into blocks, and one of them holds nothing
 CPU_SETTINGS = {
     "dtype": "float32",  # half precision is emulated on most CPUs: slower there and not what the policy was trained in
     "enforce_eager": True,  # compiling takes longer to start than it saves on most jobs; measured 13 % faster turns
+    "kv_cache_memory_bytes": CPU_KV_CACHE_BYTES,
     "max_num_seqs": 256,
     "block_size": 32,  # the CPU's default of 128 would share no prefix shorter than that
     # A step that holds part of a seeded prompt kills vLLM's CPU engine ("CPU Generator does not use offset"), so none
@@ -35,16 +40,24 @@ class VLLM:
     """A vLLM engine for a model folder or hub name. ``engine`` options are those of vLLM's ``EngineArgs``.
 
     ``threads`` limits the CPU engine's OpenMP threads. An engine with more threads than free cores is several times
-    slower.
+    slower. On a CPU without a ``window``, a model has its own if :data:`CPU_KV_CACHE_BYTES` hold it, and else the
+    larger of what they hold and ``needed_window``, the tokens that the longest turn may need.
     """
 
     def __init__(
-        self, model: str, sampling: Sampling, *, window: int | None = None, threads: int | None = None, **engine: Any
+        self,
+        model: str,
+        sampling: Sampling,
+        *,
+        window: int | None = None,
+        needed_window: int = 0,
+        threads: int | None = None,
+        **engine: Any,
     ):
         _set_environment()
         self._tokenizer = Tokenizer.load(model)
         self._ends = end_tokens(model, self._tokenizer)
-        self._engine = _start(model, window, threads, engine)
+        self._engine = _start(model, window, needed_window, threads, engine)
         self.sampling = sampling
         self._ids = count()
         self.window = self._engine.model_config.max_model_len
@@ -109,10 +122,9 @@ def _set_environment() -> None:
     """Set what torch and vLLM read once, when they are imported."""
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # else vLLM's NUMA binding is a red line in every notebook
-    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", CPU_KV_CACHE_GB)
 
 
-def _start(model: str, window: int | None, threads: int | None, options: dict[str, Any]) -> Any:
+def _start(model: str, window: int | None, needed_window: int, threads: int | None, options: dict[str, Any]) -> Any:
     """Start vLLM's ``AsyncLLM``, or on a CPU the thread engine with the same methods."""
     from vllm.platforms import current_platform
 
@@ -120,8 +132,52 @@ def _start(model: str, window: int | None, threads: int | None, options: dict[st
     if window is not None:
         settings["max_model_len"] = window
     if current_platform.is_cpu():
-        return ThreadEngine(settings | CPU_SETTINGS | options, threads)
+        settings |= CPU_SETTINGS | cpu_cache(model, window, needed_window)
+        try:
+            return ThreadEngine(settings | options, threads)
+        except ValueError as failure:
+            no_room = _no_room(model, str(failure))
+            if no_room is None:
+                raise
+            raise no_room from failure
     from vllm import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 
     return AsyncLLM.from_engine_args(AsyncEngineArgs(**settings | options))
+
+
+def cpu_cache(model: str, window: int | None, needed_window: int) -> dict[str, int]:
+    """Return vLLM's settings for a model's window and KV cache on a CPU, where they differ from the defaults.
+
+    vLLM refuses a cache that holds less than one window. It takes the cache's size from the environment instead if
+    :data:`KV_CACHE_VARIABLE` is set.
+    """
+    if KV_CACHE_VARIABLE in os.environ:
+        return {}
+    try:
+        config = config_of(model).get_text_config()
+        longest = config.max_position_embeddings
+        token_bytes = 2 * kv_bytes(config)  # in float32
+    except (ValueError, AttributeError):  # a kind of model that only vLLM knows
+        return {}
+    settings = {}
+    if window is None:
+        window = min(longest, max(CPU_KV_CACHE_BYTES // token_bytes, needed_window))
+        if window < longest:
+            settings["max_model_len"] = window
+    cache_bytes = (window + SPARE_TOKENS) * token_bytes
+    if cache_bytes > CPU_KV_CACHE_BYTES:
+        settings["kv_cache_memory_bytes"] = cache_bytes
+    return settings
+
+
+def _no_room(model: str, failure: str) -> BackendUnavailable | None:
+    """Return an error for a failure of vLLM that is about the memory of its KV cache, else ``None``."""
+    if not re.search("kv cache|cache blocks", failure, re.IGNORECASE):
+        return None
+    # What follows is advice on options of vLLM's own command.
+    reason = re.split(r"\.? (?:Based|Try|Decrease|Reduce)\b", failure)[0]
+    fix = "give a smaller window (--window) or model, or free memory"
+    if KV_CACHE_VARIABLE in os.environ:
+        fix += f", or unset {KV_CACHE_VARIABLE}"
+    return BackendUnavailable(f"vLLM has no room for {model} on this CPU ({reason}); {fix}")

@@ -88,7 +88,7 @@ def _add_model_options(verb: argparse.ArgumentParser, small_models_in_transforme
     option(model, "--api-key-file", "FILE", "a file that contains the server's key")
     fields = "a field of every request to the server, its value in JSON or plain text; repeat it for more"
     option(model, "--extra", "KEY=VALUE", fields, action="append", default=[])
-    window = "the model's context length (prompt and reply), if neither model nor server states it"
+    window = "the model's context length (prompt and reply), if it is not stated or has to be smaller for memory"
     option(model, "--window", "N", window)
     counts = "the tokenizer to count with, if the model is neither a folder nor a hub name"
     option(model, "--tokenizer", "MODEL", counts)

@@ -18,7 +18,8 @@ from ports import free_port
 from waiting import wait_for
 
 from memagent_lib.agent import Agent, open_agent, run_sync
-from memagent_lib.backends import BackendError, Sampling, open_backend
+from memagent_lib.backends import BackendError, BackendUnavailable, Sampling, open_backend
+from memagent_lib.backends.vllm import KV_CACHE_VARIABLE, cpu_cache
 from memagent_lib.data import make
 from memagent_lib.driver import gather
 from memagent_lib.prompts import Request
@@ -231,6 +232,47 @@ def test_readings_go_through_an_engine_of_either_kind_alike(vllm, transformers, 
     assert one.memories == other.memories
     assert one.answer == other.answer
     assert len(one.reads) > 3
+
+
+@pytest.mark.parametrize(
+    ("positions", "window", "needed", "settings"),
+    [
+        # One token takes 2 x 28 layers x 8 heads x 128 numbers of 4 bytes: 1 GiB holds 4,681 tokens.
+        (40_960, None, 8_200, {"max_model_len": 8_200, "kv_cache_memory_bytes": 8_328 * 229_376}),
+        (40_960, None, 1_000, {"max_model_len": 4_681, "kv_cache_memory_bytes": 4_809 * 229_376}),
+        (40_960, 20_000, 8_200, {"kv_cache_memory_bytes": 20_128 * 229_376}),
+        (6_000, None, 8_200, {"kv_cache_memory_bytes": 6_128 * 229_376}),
+        (4_096, None, 8_200, {}),
+    ],
+)
+def test_a_cpus_cache_holds_the_window_that_a_reader_needs(positions, window, needed, settings, tmp_path, monkeypatch):
+    from transformers import Qwen3Config
+
+    monkeypatch.delenv(KV_CACHE_VARIABLE, raising=False)
+    sizes = {"num_hidden_layers": 28, "num_key_value_heads": 8, "num_attention_heads": 16, "head_dim": 128}
+    Qwen3Config(**sizes, max_position_embeddings=positions).save_pretrained(tmp_path)
+    assert cpu_cache(str(tmp_path), window, needed) == settings
+    monkeypatch.setenv(KV_CACHE_VARIABLE, "2")
+    assert cpu_cache(str(tmp_path), window, needed) == {}
+
+
+def test_a_model_too_large_for_the_cache_has_the_needed_window(model_folder, tokenizer, monkeypatch):
+    pytest.importorskip("vllm")
+    monkeypatch.delenv(KV_CACHE_VARIABLE, raising=False)
+    monkeypatch.setattr("memagent_lib.backends.vllm.CPU_KV_CACHE_BYTES", 1)
+    backend = open_backend("vllm", model_folder, Sampling(), needed_window=96, threads=1)
+    try:
+        assert backend.window == 96
+        assert ask(backend, [Request(tuple(range(5, 95)), "", 6)])[0].reply_tokens > 0
+    finally:
+        run_sync(backend.close())
+
+
+def test_a_cache_without_room_names_the_window(model_folder):
+    pytest.importorskip("vllm")
+    says = r"no room for .* KV cache .*GiB\)\)?; give a smaller window \(--window\) or model, or free memory"
+    with pytest.raises(BackendUnavailable, match=says):
+        open_backend("vllm", model_folder, Sampling(), window=256, threads=1, kv_cache_memory_bytes=1 << 12)
 
 
 def test_a_model_folder_that_is_not_there_is_named():
