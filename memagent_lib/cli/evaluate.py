@@ -198,6 +198,8 @@ def _checked_paths(a: argparse.Namespace) -> tuple[Path, list[Path]]:
     from memagent_lib.paths import absolute, require_apart
 
     require_backend(a.backend)
+    if a.judge:
+        require_backend(a.judge_backend or a.backend)
     require_engines(a.backend, a.engines, a.cluster)
 
     numbers = [text for text in a.data if text.isdigit() and not absolute(text).exists()]
