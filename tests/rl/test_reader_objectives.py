@@ -232,7 +232,10 @@ async def test_a_retried_reply_is_a_row_with_the_credit_of_its_rollout(tokenizer
 
 
 async def test_validation_averages_what_is_known_alone(tokenizer):
-    """Of three readings two captured the fact, and one of these kept it; one more example has no known evidence."""
+    """Of three readings two captured the fact, and one of these kept it.
+
+    The fourth example has no known evidence, and its answer was kept once it was noted.
+    """
     from verl.trainer.ppo.v1 import PPOTrainerSync
     from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
@@ -244,13 +247,13 @@ async def test_validation_averages_what_is_known_alone(tokenizer):
         (replace(task, evidence=()), in_order("mill", "code 4711", "code 4711", "4711")),
     ]
     sent = [(await outputs(tokenizer, "gated", *each, NO_REWARDS, [], "take"))[-1].extra_fields for each in readings]
-    arrived = list_of_dict_to_tensordict([{"extra_fields": fields} for fields in sent])["extra_fields"].tolist()
+    arrived = list_of_dict_to_tensordict([{"extra_fields": fields} for fields in sent])["extra_fields"]
     measured = [fields["reward_extra_info"] for fields in arrived]
     columns = {name: [each[name] for each in measured] for name in measured[0]}
     found = PPOTrainerSync._val_metrics_update(None, ["toy"] * 4, list("abcd"), columns, [])
     names = ("acc", "capture", "retention", "late_exits")
     means = [value for name in names for key, value in found.items() if key.endswith(f"/toy/{name}/mean@1")]
-    assert means == pytest.approx([2 / 4, 2 / 3, 1 / 2, 3 / 3])
+    assert means == pytest.approx([2 / 4, 2 / 3, 2 / 3, 3 / 3])
 
 
 def test_every_reader_with_a_memory_has_an_objective_here():
