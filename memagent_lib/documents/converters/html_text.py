@@ -452,12 +452,12 @@ def _list_label(number: int, kind: str) -> str:
     if kind in ("a", "A") and 1 <= number <= 26:
         return chr(ord(kind) + number - 1)
     if kind in ("i", "I") and 1 <= number < 4000:
-        roman = _roman(number)
+        roman = roman_number(number)
         return roman if kind == "I" else roman.lower()
     return str(number)
 
 
-def _roman(number: int) -> str:
+def roman_number(number: int) -> str:
     values = (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1)
     letters = ("M", "CM", "D", "CD", "C", "XC", "L", "XL", "X", "IX", "V", "IV", "I")
     text = ""

@@ -23,6 +23,7 @@ from memagent_lib.documents.converters.converted import (
     natural_order,
 )
 from memagent_lib.documents.converters.html_text import html_text
+from memagent_lib.documents.converters.word_numbers import NO_NUMBERING, write_numbers
 from memagent_lib.text import whole_characters
 
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
@@ -49,7 +50,7 @@ def word_text(source: Source, _: ConverterOptions) -> Converted:
     with source.open() as stream:
         archive = open_archive(stream)
         around = {kind: list(_around(archive, kind)) for kind in ("header", "footer")}
-        body, hidden = _prepared(archive)
+        body, hidden, unnumbered = _prepared(archive)
         try:
             page = mammoth.convert_to_html(
                 body, style_map="comment-reference => sup", convert_image=mammoth.images.img_element(_no_picture)
@@ -59,6 +60,8 @@ def word_text(source: Source, _: ConverterOptions) -> Converted:
     text, notes = html_text(_FOOTNOTE_RETURN.sub("", page.value))
     if hidden:
         notes.append(f"{counted(hidden, 'hidden passage')} left out")
+    if unnumbered:
+        notes.append(f"{counted(unnumbered, 'paragraph number')} in an unknown format left out")
     # Once each, not once per page as they are printed.
     pieces = [Piece(f"{line}\n", "header") for line in around["header"]]
     pieces.append(Piece(text))
@@ -94,12 +97,16 @@ def _run_text(element: ElementTree.Element) -> str:
     return ""
 
 
-def _prepared(archive: zipfile.ZipFile) -> tuple[io.BytesIO, int]:
-    """Return a copy of the document for mammoth, and how many hidden passages were removed from it.
+def _prepared(archive: zipfile.ZipFile) -> tuple[io.BytesIO, int, int]:
+    """Return a copy of the document for mammoth, and how many hidden passages and how many numbers it lacks.
 
-    In the copy, equations are text, because mammoth would leave them out. Hidden text and pictures are removed.
+    In the copy, equations are text, because mammoth would leave them out. So are the numbers of paragraphs, which
+    mammoth would count anew after each paragraph without one. Hidden text and pictures are removed.
     """
+    unnumbered = 0
     main = _related(archive, "", "officeDocument") or "word/document.xml"
+    numbering = _related(archive, main, "numbering")
+    styles = _related(archive, main, "styles")
     hidden = 0
     copy = io.BytesIO()
     with zipfile.ZipFile(copy, "w") as written:
@@ -113,9 +120,17 @@ def _prepared(archive: zipfile.ZipFile) -> tuple[io.BytesIO, int]:
             if info.filename == main and b"<w:vanish" in data:
                 data, count = _HIDDEN_RUN.subn(b"", data)
                 hidden += count
+            if info.filename == main and numbering:
+                try:
+                    parts = (member(archive, numbering), member(archive, styles) if styles else None)
+                    data, unnumbered = write_numbers(data, *parts)
+                except ElementTree.ParseError as broken:
+                    raise Unreadable(f"no Word document that can be read ({broken}); save it again") from broken
+            if info.filename == numbering:
+                data = NO_NUMBERING
             written.writestr(info.filename, data)
     copy.seek(0)
-    return copy, hidden
+    return copy, hidden, unnumbered
 
 
 def _related(archive: zipfile.ZipFile, part: str, kind: str) -> str | None:
