@@ -11,8 +11,11 @@ from played_run import played_training
 from playwright.sync_api import Browser, Page, expect
 from saved_copies import converted, too_faint
 
+from memagent_lib.agent import Agent
+from memagent_lib.backends import Scripted
 from memagent_lib.evaluation import Result, save_rows
-from memagent_lib.tracking import Experiment, log_results
+from memagent_lib.prompts import Encoder
+from memagent_lib.tracking import Experiment, log_agent, log_results
 
 pytestmark = pytest.mark.browser
 PICTURES = {"04_train": ".mt-tiles svg", "06_inspect_memory": "svg.ma-timeline", "07_compare_runs": "svg.ma-timeline"}
@@ -22,12 +25,13 @@ OF_NBCONVERT = ("require.js", "mathjax", "@jupyter-widgets/html-manager")
 
 
 @pytest.fixture
-def studied(lab, kept: Result, lost: Result) -> Iterator[None]:
+def studied(lab, kept: Result, lost: Result, encoder: Encoder) -> Iterator[None]:
     """Two policies' readings of one document, where 06 and 07 find them, and the training that 04 attaches to."""
     experiment = Experiment.open(lab.root / "runs")
     for policy, result in {"warm start": lost, "trained": kept}.items():
         result = replace(result, example=replace(result.example, id="one"))
         with experiment.run(f"evaluate {policy}", {"policy": policy}) as run:
+            log_agent(run, Agent(encoder, Scripted(str)), policy, "transformers")
             rows = log_results(run, [result], policy=policy, chunk_tokens=10)
         save_rows(rows, lab.root / "runs/study/results", policy)
     inspect = lab.root / "notebooks/06_inspect_memory.ipynb"
