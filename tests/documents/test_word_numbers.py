@@ -83,7 +83,7 @@ def test_headings_are_numbered_by_their_style():
     assert ([line.lstrip("# ") for line in lines], notes) == (["Article 1: Rent", "Annex", "Article 2: Notice"], [])
 
 
-def test_a_list_may_begin_anew_and_lists_of_one_form_share_a_count():
+def test_a_list_may_begin_anew_or_go_on_with_another_count():
     override = '<w:lvlOverride w:ilvl="0"><w:startOverride w:val="1"/></w:lvlOverride>'
     more = f'<w:num w:numId="2"><w:abstractNumId w:val="0"/>{override}</w:num>'
     more += '<w:num w:numId="3"><w:abstractNumId w:val="0"/></w:num>'
