@@ -47,7 +47,7 @@ from memagent_lib.pages import Page, render
 from memagent_lib.paths import absolute
 from memagent_lib.plots import accuracy_by_task, score_against_cost, svg_in_page_colours
 from memagent_lib.sweeps import gather_sweep, is_sweep, store_of_sweep, unfinished_points
-from memagent_lib.tracking import Experiment, Run, TrackingError, by_variant, load_results, load_runs
+from memagent_lib.tracking import Experiment, Run, TrackingError, load_readings, load_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -135,7 +135,7 @@ class EvaluationReport:
         for run_id, rows in stored.groupby("run_id", sort=False):
             run = self.experiment.join(str(run_id))
             try:
-                for policy, found in by_variant(load_results(run), rows).items():
+                for policy, found in load_readings(self.experiment, rows).items():
                     logged.readings[policy] += found
             except TrackingError as failure:
                 logged.missing.append(str(failure))

@@ -338,11 +338,6 @@ def length_axis(ax: Axes, chunks: pd.Series, chunk_tokens: int | None) -> None:
 
     lengths = sorted(chunks.dropna().unique())
     ax.set_xlabel(length_axis_label(chunks, chunk_tokens))
-    if not lengths:
-        ax.set_xscale("log", base=2)
-        ax.xaxis.set_major_locator(NullLocator())
-        ax.xaxis.set_minor_locator(NullLocator())
-        return
     ticks: list[float] = []
     for length in lengths:
         # Labels of lengths closer than a tenth of the axis would overlap; the first of them stays.

@@ -58,6 +58,7 @@ from memagent_lib.rl.config import (
     Recipe,
     TrackingConfig,
     TrainingConfig,
+    differences,
     flatten,
     recipe_tables,
 )
@@ -115,6 +116,7 @@ __all__ = [
     "attach",
     "check_training",
     "chosen_device",
+    "differences",
     "dry_run",
     "export_checkpoint",
     "flatten",

@@ -8,7 +8,6 @@ turns a :class:`Recipe` into verl's configuration.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from memagent_lib.bad_memory import OnBadMemory
+from memagent_lib.journal import digest
 from memagent_lib.plugins import is_plugin, plugin_hash
 from memagent_lib.prompts import Budget, Template
 from memagent_lib.readers import reader_named
@@ -152,7 +152,7 @@ class ReadingConfig:
     def hashes(self) -> dict[str, str]:
         """Hashes of the template's texts, and of the file of a reader that is not the library's."""
         texts = json.dumps(dataclasses.asdict(Template.load(self.template)), sort_keys=True)
-        hashes = {"template": hashlib.sha256(texts.encode()).hexdigest()[:16]}
+        hashes = {"template": digest(texts)[:16]}
         if is_plugin(self.reader):
             hashes["reader"] = plugin_hash(self.reader)
         return hashes
@@ -390,6 +390,15 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[name] = value
     return flat
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any], may_differ: Callable[[str], bool]) -> list[str]:
+    """Return a sentence for each setting of two flat tables that differs and may not, in order of their names."""
+    return [
+        f"{name} was {before.get(name)} and is {now.get(name)}"
+        for name in sorted(before.keys() | now.keys())
+        if before.get(name) != now.get(name) and not may_differ(name)
+    ]
 
 
 def _refuse_renamed(tables: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -25,6 +25,9 @@ from memagent_lib.paths import read_lines, write_atomically
 from memagent_lib.provenance import model_hash
 from memagent_lib.rl.config import Recipe
 
+SECONDS = "perf/time_per_step"
+SAVE_SECONDS = "timing_s/save_checkpoint"
+VALIDATION_SECONDS = "timing_s/testing"  # verl does not count it as a part of the step
 SCORE_FILE = "validation_score.txt"
 UNTIL_RESUMED = "until resumed\n"
 """The content of a request to stop that a person made; a request that a signal made is an empty file."""
@@ -308,6 +311,11 @@ class RunFolder:
 
 def _content_hash(path: str) -> str:
     return model_hash(path) if Path(path).is_dir() else data_hash(path)
+
+
+def values_of(steps: Iterable[Mapping[str, float]], metric: str) -> list[float]:
+    """Return the values of a metric in those of ``steps`` that have it."""
+    return [metrics[metric] for metrics in steps if metric in metrics]
 
 
 def validation_score(metrics: Mapping[str, float]) -> float | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from memagent_lib.paths import write_atomically
 from memagent_lib.provenance import model_hash
-from memagent_lib.rl import flatten
+from memagent_lib.rl import differences, flatten
 from memagent_lib.sft.sft_recipe import SftRecipe
 
 RECIPE_FILE = "recipe.json"
@@ -47,12 +47,7 @@ def checkpoint_to_resume(recipe: SftRecipe, out: Path) -> Path | None:
     if checkpoint is None or not file.is_file():
         return checkpoint
     before = json.loads(file.read_text(encoding="utf-8"))
-    now = _settings(recipe)
-    differ = [
-        f"{name} was {before.get(name)} and is {now.get(name)}"
-        for name in sorted(before.keys() | now.keys())
-        if before.get(name) != now.get(name) and not name.startswith(FREE)
-    ]
+    differ = differences(before, _settings(recipe), lambda name: name.startswith(FREE))
     if differ:
         raise ValueError(
             f"--resume continues the run in {out} as it began, and the recipe differs: {'; '.join(differ)}. "

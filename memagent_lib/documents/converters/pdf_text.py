@@ -8,6 +8,7 @@ which the file gives no meaning (unpaired surrogates, private-use codes) become 
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -160,7 +161,6 @@ def _read(page: PageObject) -> _Page:
 
     try:
         printed = page.extract_text(visitor_operand_before=measure)
-        covered = largest / max(1.0, float(page.mediabox.width) * float(page.mediabox.height))
     except Exception as broken:
         return _Page("", failure=_one_line(broken))
     try:
@@ -170,8 +170,16 @@ def _read(page: PageObject) -> _Page:
     text = "\n".join([printed.rstrip(), *written]).strip("\n")
     if printed.strip():
         # Resources say little here: pages may share them, and a title page may have a logo.
-        return _Page(text, len(printed.strip()) < _STAMP_CHARS and covered > _SCAN_SHARE)
+        return _Page(text, len(printed.strip()) < _STAMP_CHARS and largest > _SCAN_SHARE * _area(page))
     return _Page(text if text.strip() else "", _has_image(page))
+
+
+def _area(page: PageObject) -> float:
+    """Return a page's area; infinity if its box cannot be read, which is no reason to lose its text."""
+    try:
+        return max(1.0, float(page.mediabox.width) * float(page.mediabox.height))
+    except Exception:
+        return math.inf
 
 
 def _has_image(page: PageObject) -> bool:

@@ -15,7 +15,7 @@ from memagent_lib.models import find_model
 from memagent_lib.plugins import absolute_plugin, is_plugin
 from memagent_lib.prompts import Encoder, template_path
 from memagent_lib.provenance import require_packages
-from memagent_lib.rl.config import ModelConfig, Recipe, flatten
+from memagent_lib.rl.config import ModelConfig, Recipe, differences, flatten
 from memagent_lib.rl.run.data_check import checked_data
 from memagent_lib.rl.run.export import shapes_of
 from memagent_lib.rl.run.training_run import RunError
@@ -138,12 +138,7 @@ def _check_unchanged(recipe: Recipe, folder: RunFolder) -> None:
     """Raise :class:`RunError` unless a resumed run has the same model, workers, data and objective as before."""
     differ = _changed_reading(recipe, folder)
     before = flatten(folder.recipe()[0].to_tables())
-    now = flatten(recipe.to_tables())
-    differ += [
-        f"{name} was {before.get(name)} and is {now.get(name)}"
-        for name in sorted(before.keys() | now.keys())
-        if before.get(name) != now.get(name) and not _may_differ(name, recipe)
-    ]
+    differ += differences(before, flatten(recipe.to_tables()), lambda name: _may_differ(name, recipe))
     differ += folder.changed_inputs()
     if differ:
         raise RunError(

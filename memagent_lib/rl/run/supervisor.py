@@ -28,7 +28,16 @@ from memagent_lib.rl.health import WINDOW, Sign, points_of, signs
 from memagent_lib.rl.run.export import save_policy
 from memagent_lib.rl.run.ray_cluster import cluster_environment
 from memagent_lib.rl.run.stacks import log_stacks
-from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus, load_rollouts
+from memagent_lib.rl.run_folder import (
+    SAVE_SECONDS,
+    SECONDS,
+    VALIDATION_SECONDS,
+    RunFolder,
+    TrainingState,
+    TrainingStatus,
+    load_rollouts,
+    values_of,
+)
 from memagent_lib.rl.verl.verl_keys import TEST_FREQ
 from memagent_lib.rl.verl.verl_settings import environment
 from memagent_lib.tracking import KIND_TAG, Experiment, Run, RunStatus, TrackingError, log_readings
@@ -37,9 +46,6 @@ POLL_S = 0.25
 STOP_GRACE_S = 60.0
 UNMEASURED_S = 300.0  # assumed for a checkpoint or a validation before the first one
 REWARD = "critic/score/mean"
-SECONDS = "perf/time_per_step"
-SAVE_SECONDS = "timing_s/save_checkpoint"
-VALIDATION_SECONDS = "timing_s/testing"  # verl does not count it as a part of the step
 MLFLOW_END = {
     TrainingState.FINISHED: RunStatus.FINISHED,
     TrainingState.STOPPED: RunStatus.KILLED,
@@ -97,10 +103,6 @@ def close_entry(entry: Run, state: TrainingState, tags: dict[str, str]) -> None:
     """Set the last tags and end the MLflow run with the status that corresponds to ``state``."""
     entry.tags({f"memagent.{name}": value[:5000] for name, value in tags.items()})  # MLflow's limit for a tag
     entry.end(MLFLOW_END[state])
-
-
-def _seconds(measured: Sequence[Mapping[str, float]], metric: str) -> list[float]:
-    return [metrics[metric] for metrics in measured if metric in metrics]
 
 
 @dataclass
@@ -210,13 +212,13 @@ class Supervisor:
         if not self.folder.verl_metrics.exists():
             return 0.0
         measured = [row["metrics"] for row in self.folder.rows()]
-        steps = _seconds(measured[-10:], SECONDS)
+        steps = values_of(measured[-10:], SECONDS)
         if not steps:
             return STOP_GRACE_S
-        save = 2 * max(_seconds(measured, SAVE_SECONDS), default=UNMEASURED_S)
+        save = 2 * max(values_of(measured, SAVE_SECONDS), default=UNMEASURED_S)
         validation = 0.0
         if self.config.verl[TEST_FREQ] > 0:
-            validation = 2 * max(_seconds(measured, VALIDATION_SECONDS), default=UNMEASURED_S)
+            validation = 2 * max(values_of(measured, VALIDATION_SECONDS), default=UNMEASURED_S)
         return STOP_GRACE_S + 2 * max(steps) + validation + save
 
     def _silent_minutes(self, began: float) -> float:
@@ -284,11 +286,11 @@ class Supervisor:
 
         A validation that none of ``measured``, the metrics of all steps, has measured is left out.
         """
-        seconds = _seconds(measured[-10:], SECONDS)
+        seconds = values_of(measured[-10:], SECONDS)
         if not seconds:
             return None
         left = statistics.median(seconds) * (self.status.steps - step)
-        validations = _seconds(measured, VALIDATION_SECONDS)[-10:]
+        validations = values_of(measured, VALIDATION_SECONDS)[-10:]
         if validations:
             left += statistics.median(validations) * self._validations_after(step)
         return left

@@ -15,7 +15,15 @@ from pathlib import Path
 import psutil
 
 from memagent_lib.errors import UserError
-from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
+from memagent_lib.rl.run_folder import (
+    SAVE_SECONDS,
+    SECONDS,
+    VALIDATION_SECONDS,
+    RunFolder,
+    TrainingState,
+    TrainingStatus,
+    values_of,
+)
 
 POLL_S = 0.5
 STOP_WAIT_S = 120.0  # beyond what the run itself has announced
@@ -95,14 +103,14 @@ class TrainingRun:
         measured = [row["metrics"] for row in self.folder.rows()]
         parts = []
         for metric, name in (
-            ("perf/time_per_step", "this step"),
-            ("timing_s/testing", "validation if it is due"),
-            ("timing_s/save_checkpoint", "a checkpoint"),
+            (SECONDS, "this step"),
+            (VALIDATION_SECONDS, "validation if it is due"),
+            (SAVE_SECONDS, "a checkpoint"),
         ):
-            seconds = [metrics[metric] for metrics in measured if metric in metrics][-10:]
+            seconds = values_of(measured, metric)[-10:]
             if seconds:
                 parts.append(f"{name} (usually {statistics.median(seconds):.0f} s)")
-            elif metric != "timing_s/testing":  # a run may have no validation
+            elif metric != VALIDATION_SECONDS:  # a run may have no validation
                 parts.append(name)
         return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
