@@ -53,8 +53,8 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
 
     A run that a person has stopped stays stopped: this prints how to resume it, and returns it. A run in the folder
     must have this configuration, except for its tracking store; otherwise the launcher raises an error. Raises
-    :class:`RunError` if the run's training files or first weights are not those that are there now. With
-    ``stop_at_exit`` the run is stopped when this process ends, wherever it is interrupted.
+    :class:`RunError` if the template, the reader, the training files or the first weights that are there now are not
+    the run's. With ``stop_at_exit`` the run is stopped when this process ends, wherever it is interrupted.
     """
     files = RunFolder(absolute(folder))
     if not files.config.is_file():
@@ -74,7 +74,7 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
         state = last.state
     if state.over and state is not TrainingState.FINISHED:
         return launch(config, files.path, resume=True, stop_at_exit=stop_at_exit)
-    changed = files.changed_inputs()
+    changed = files.changed_inputs(config.reading)
     if changed:
         raise RunError(
             f"the run in {files.path} is {state}, and {'; '.join(changed)}; to train with what is there now, choose "

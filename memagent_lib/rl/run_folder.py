@@ -23,7 +23,7 @@ from memagent_lib.evaluation import Result, read_results
 from memagent_lib.journal import append_record
 from memagent_lib.paths import read_lines, write_atomically
 from memagent_lib.provenance import model_hash
-from memagent_lib.rl.config import Recipe
+from memagent_lib.rl.config import ReadingConfig, Recipe
 
 SECONDS = "perf/time_per_step"
 SAVE_SECONDS = "timing_s/save_checkpoint"
@@ -133,15 +133,19 @@ class RunFolder:
         record["reading"] = recipe.reading.hashes
         write_atomically(self.config, json.dumps(record, indent=2))
 
-    def changed_inputs(self) -> list[str]:
-        """Return a sentence for each training file and model whose content is not what the run was started with.
+    def changed_inputs(self, reading: ReadingConfig) -> list[str]:
+        """Return a sentence for each input whose content is not what the run was started with.
 
-        Inputs that are gone are not compared, nor are those that an older version did not record.
+        Inputs are ``reading``'s template and reader, the training files, and the model. Those that are gone are not
+        compared, nor are those that an older version did not record.
         """
         record = json.loads(self.config.read_text(encoding="utf-8"))
+        read_with = record.get("reading", {})
+        differ = [name for name, found in reading.hashes.items() if read_with.get(name, found) != found]
         inputs = record.get("inputs", {})
         changed = [path for path, before in inputs.items() if Path(path).exists() and _content_hash(path) != before]
-        sentences = [f"{path} is not what it was when the run was started" for path in changed]
+        sentences = [f"{getattr(reading, name)} is not the {name} that the run was started with" for name in differ]
+        sentences += [f"{path} is not what it was when the run was started" for path in changed]
         model = record["config"]["model"]["path"]
         before = record.get("weights", "")
         # The hash of a hub name, or of a folder that is gone, is the name itself.
@@ -153,10 +157,6 @@ class RunFolder:
         """Return the recipe that the run trains with, and its device."""
         record = json.loads(self.config.read_text(encoding="utf-8"))
         return Recipe.from_tables(record.get("trained", record["config"])), record["device"]
-
-    def reading(self) -> dict[str, str]:
-        """Return the hashes of template and reader at the run's start; empty if an older version started the run."""
-        return json.loads(self.config.read_text(encoding="utf-8")).get("reading", {})
 
     @property
     def log(self) -> Path:

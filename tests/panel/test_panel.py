@@ -24,6 +24,7 @@ from memagent_lib.panel.curve_charts import svg_chart
 from memagent_lib.panel.progress import Follower, Progress
 from memagent_lib.panel.progress_page import curves, head, percent, span
 from memagent_lib.panel.training_panel import TrainingPanel
+from memagent_lib.prompts import TEMPLATE_FOLDER
 from memagent_lib.rl import (
     Recipe,
     RunError,
@@ -250,10 +251,12 @@ def test_a_finished_run_is_attached_to_only_with_its_inputs(run: RunFolder, tmp_
     for file in files:
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(b"one")
+    words = tmp_path / "own.toml"
+    shutil.copy(TEMPLATE_FOLDER / "short.toml", words)
     tables = {
         "model": {"path": str(start.parent), "average_with": str(other.parent)},
         "data": {"train": str(train), "eval": str(test)},
-        "reading": {},
+        "reading": {"template": str(words)},
         "verl": {"trainer.total_training_steps": 3},
     }
     recipe = Recipe.from_tables(tables)
@@ -265,12 +268,14 @@ def test_a_finished_run_is_attached_to_only_with_its_inputs(run: RunFolder, tmp_
         train: f"{train} is not what it was when the run was started",
         other: f"{other.parent} is not what it was when the run was started",
         start: f"the weights in {start.parent} are not those that the run was started with",
+        words: f"{words} is not the template that the run was started with",
     }
     for file, message in says.items():
-        file.write_bytes(b"two")
+        before = file.read_bytes()
+        file.write_bytes(before.replace(b"one", b"two").replace(b"{question}", b"{question} Be brief.", 1))
         with pytest.raises(RunError, match=f"is finished, and {message}; to train with .* choose another folder or"):
             begin(recipe, run.path)
-        file.write_bytes(b"one")
+        file.write_bytes(before)
     train.unlink()
     for model in (start, other):
         shutil.rmtree(model.parent)

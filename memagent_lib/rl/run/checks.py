@@ -136,22 +136,14 @@ def active(folder: RunFolder) -> RunError:
 
 def _check_unchanged(recipe: Recipe, folder: RunFolder) -> None:
     """Raise :class:`RunError` unless a resumed run has the same model, workers, data and objective as before."""
-    differ = _changed_reading(recipe, folder)
     before = flatten(folder.recipe()[0].to_tables())
-    differ += differences(before, flatten(recipe.to_tables()), lambda name: _may_differ(name, recipe))
-    differ += folder.changed_inputs()
+    differ = differences(before, flatten(recipe.to_tables()), lambda name: _may_differ(name, recipe))
+    differ += folder.changed_inputs(recipe.reading)
     if differ:
         raise RunError(
             f"--resume continues the run in {folder.path} as it began, and the recipe differs: {'; '.join(differ)}. "
             "Undo that, or start another run in another folder"
         )
-
-
-def _changed_reading(recipe: Recipe, folder: RunFolder) -> list[str]:
-    """Name the template or the reader's file if its content is not that of the run's start."""
-    before = folder.reading()
-    changed = [name for name, found in recipe.reading.hashes.items() if before.get(name, found) != found]
-    return [f"{getattr(recipe.reading, name)} is not the {name} that the run was started with" for name in changed]
 
 
 def _may_differ(name: str, recipe: Recipe) -> bool:
