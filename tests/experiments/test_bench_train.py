@@ -12,8 +12,9 @@ import pytest
 from waiting import has_ended, wait_for
 
 from experiments.studies.speed.processes import Watched, memory_by_role, role, spent_between, watch
-from experiments.studies.speed.train import TrainBench, bench_train, run_ends, step_ratios, step_rows
+from experiments.studies.speed.train import TrainBench, bench_recipe, bench_train, run_ends, step_ratios, step_rows
 from experiments.studies.speed.verl_command import hydra_value
+from memagent_lib.data import load
 from memagent_lib.paths import root
 
 SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -108,6 +109,14 @@ def test_values_are_written_as_hydra_reads_them():
 def test_one_step_would_measure_the_warm_up():
     with pytest.raises(ValueError, match="steps must be at least 2"):
         TrainBench(steps=1)
+
+
+def test_another_model_trains_by_the_recipe_of_prose(model_folder, tmp_path):
+    recipe = bench_recipe(TrainBench(prompts=2, rollouts=2, chunks=2, steps=2, model=model_folder), tmp_path)
+    assert recipe.model.path == model_folder
+    assert (recipe.data.train, recipe.data.stages) == ((str(tmp_path / "train.parquet"),), ())
+    tasks = [example.task for example in load(recipe.data.train[0])]
+    assert tasks == ["prose_needle"] * 4
 
 
 @pytest.mark.slow

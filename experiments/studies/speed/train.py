@@ -105,8 +105,9 @@ def bench_recipe(s: TrainBench, folder: Path) -> Recipe:
     tokenizer = Tokenizer.load(policy)
     reading = Recipe.load(original).reading
     size = reading.chunk_tokens if s.model else AgentSettings.load(POLICY).budget.chunk_tokens
+    task = "prose_needle" if s.model else "needle"
     for name, n, seed in (("train", s.prompts * s.steps, s.seed), ("eval", 2, s.seed + 1)):
-        save(make("needle", n, seed, tokenizer, chunks=s.chunks, chunk_tokens=size), folder / f"{name}.parquet")
+        save(make(task, n, seed, tokenizer, chunks=s.chunks, chunk_tokens=size), folder / f"{name}.parquet")
     overrides = [
         f"model.path='{policy}'",
         f"data.train=['{folder / 'train.parquet'}']",
@@ -120,7 +121,7 @@ def bench_recipe(s: TrainBench, folder: Path) -> Recipe:
         f"tracking.uri='sqlite:///{folder / 'mlflow.db'}'",
     ]
     if s.model:
-        overrides += ["data.mix=examples", f"reading.template='{root() / reading.template}'"]
+        overrides += ["data.stages=[]", "data.mix=examples", f"reading.template='{root() / reading.template}'"]
     # A copy, so that another checkout trains the same recipe and not its own version of it.
     recipe = folder / "recipe.toml"
     recipe.write_text(original.read_text(encoding="utf-8"), encoding="utf-8")
