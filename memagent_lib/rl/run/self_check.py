@@ -25,6 +25,7 @@ from memagent_lib.rl.run.checks import require_training
 from memagent_lib.rl.run.export import weights_of, whole_weights
 from memagent_lib.rl.run.launcher import chosen_device, launch
 from memagent_lib.rl.run.training_run import TrainingRun
+from memagent_lib.rl.run_folder import SAVE_SECONDS, values_of
 from memagent_lib.rl.verl.verl_keys import CHAT_TEMPLATE
 from memagent_lib.text import Tokenizer
 
@@ -152,7 +153,7 @@ def _checkpoint(run: TrainingRun) -> Finding:
     exported = weights_of(run.folder.model)
     equal = saved.keys() == exported.keys() and all(bool((saved[name] == exported[name]).all()) for name in saved)
     size = bytes_of(last.folder)
-    seconds = sum(row["metrics"].get("timing_s/save_checkpoint", 0.0) for row in run.folder.rows())
+    seconds = sum(values_of((row["metrics"] for row in run.folder.rows()), SAVE_SECONDS))
     found = f"step {last.step}: {size / 1e6:,.1f} MB written in {seconds:.1f} s, and read back"
     return Finding.check("checkpoint", found, equal, "the exported policy is not the checkpoint's")
 
