@@ -4,10 +4,10 @@ Each is made once into a folder. :func:`find_model` turns any name that a user g
 folder, or a hub name. This package depends on no engine, and loads weights only to convert them.
 """
 
-from memagent_lib.models.adapters import record_base
+from memagent_lib.models.adapters import record_base, require_adapter_of
 from memagent_lib.models.finding import find_model, name_of, source_hash
 from memagent_lib.models.hub_files import HUB_NAME, hub_file
-from memagent_lib.models.lora import merged_weights, save_adapter
+from memagent_lib.models.lora import WEIGHTS_FILE, merged_weights, save_adapter
 from memagent_lib.models.model_cache import TOKENIZER_FILES, WEIGHT_FILES, ModelError, source_of
 from memagent_lib.models.published import PUBLISHED, PublishedModel, fetch_model, models_table
 
@@ -15,6 +15,7 @@ __all__ = [
     "HUB_NAME",
     "PUBLISHED",
     "TOKENIZER_FILES",
+    "WEIGHTS_FILE",
     "WEIGHT_FILES",
     "ModelError",
     "PublishedModel",
@@ -25,6 +26,7 @@ __all__ = [
     "models_table",
     "name_of",
     "record_base",
+    "require_adapter_of",
     "save_adapter",
     "source_hash",
     "source_of",

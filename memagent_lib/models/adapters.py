@@ -67,6 +67,19 @@ def record_base(adapter: Path, name: str, base: Path) -> None:
     paths.write_atomically(adapter / BASE_FILE, json.dumps({"model": name, "sha256": base_hash(base)}, indent=2) + "\n")
 
 
+def require_adapter_of(base: Path, adapter: Path) -> dict[str, Any]:
+    """Return peft's configuration of an adapter.
+
+    Raises :class:`ModelError` unless ``adapter`` is the folder of one, with weights, and does not record another base.
+    A ``base`` that is a hub name is not compared.
+    """
+    if not is_adapter(adapter) or not (adapter / WEIGHTS_FILE).is_file():
+        raise ModelError(f"no adapter in {adapter}; it needs {CONFIG_FILE} and {WEIGHTS_FILE}")
+    if base.is_dir():
+        _require_base(adapter, base)
+    return json.loads((adapter / CONFIG_FILE).read_text(encoding="utf-8"))
+
+
 def merged_adapter(adapter: Path, find_base: Callable[[str], str]) -> Path:
     """Return the folder of the model that an adapter and its base make, in the cache under both hashes.
 

@@ -36,6 +36,9 @@ The parameters of the equation are set by verl's names in a recipe's ``[verl]`` 
 ``actor.optim``
     The learning rate rises linearly to ``lr`` in ``lr_warmup_steps``, then falls along a cosine to ``min_lr_ratio`` of
     ``lr``, for runs with a planned end. With a ratio of 1 it stays at ``lr``, as published.
+``actor_rollout_ref.model.lora_rank``, ``lora_alpha``, ``lora_adapter_path``
+    Train adapters of that rank instead of all weights. With a path, training continues that adapter, and the KL penalty
+    is still to the model without it; a ``model.path`` that is an adapter's folder is merged, and a new adapter begins.
 ``actor_rollout_ref.model.use_remove_padding``
     ``false`` lays rows out as trees and computes the tokens that a group's rollouts share only once. Use it for
     templates with the chunk first. The gradients are the same. Training on a CPU always uses trees.

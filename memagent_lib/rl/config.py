@@ -282,6 +282,11 @@ class Recipe:
         return self.verl[verl_keys.STEPS]
 
     @property
+    def adapter(self) -> str:
+        """The folder of the adapter that training continues, or "" if there is none."""
+        return self.verl.get(verl_keys.ADAPTER) or ""
+
+    @property
     def turn_rewards(self) -> dict[str, float]:
         """The weights of the rewards of single turns that are in use, by name."""
         weights = {

@@ -21,6 +21,7 @@ from memagent_lib.data import data_hash
 from memagent_lib.errors import MissingFile
 from memagent_lib.evaluation import Result, read_results
 from memagent_lib.journal import append_record
+from memagent_lib.models import WEIGHTS_FILE
 from memagent_lib.paths import read_lines, write_atomically
 from memagent_lib.provenance import model_hash
 from memagent_lib.rl.config import ReadingConfig, Recipe
@@ -126,8 +127,10 @@ class RunFolder:
     def write_recipe(self, recipe: Recipe, device: str, trained: Recipe | None = None) -> None:
         """Write the requested recipe, and ``trained``, the same recipe with the paths of copied data."""
         record = {"config": recipe.to_tables(), "device": device, "weights": model_hash(recipe.model.path)}
-        inputs = filter(None, (*recipe.data.files, recipe.model.average_with))
-        record["inputs"] = {path: _content_hash(path) for path in inputs if Path(path).exists()}
+        inputs = [*recipe.data.files, recipe.model.average_with]
+        if recipe.adapter:
+            inputs.append(str(Path(recipe.adapter) / WEIGHTS_FILE))
+        record["inputs"] = {path: _content_hash(path) for path in inputs if path and Path(path).exists()}
         if trained:
             record["trained"] = trained.to_tables()
         record["reading"] = recipe.reading.hashes

@@ -14,9 +14,10 @@ import pytest
 pytest.importorskip("verl")
 
 from memagent_lib.data import Example, save
+from memagent_lib.models import ModelError
 from memagent_lib.prompts import TEMPLATE_FOLDER, BudgetError
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.run import launcher, training_plan, training_run
+from memagent_lib.rl.run import checks, launcher, training_plan, training_run
 from memagent_lib.rl.run.launcher import launch
 from memagent_lib.rl.run.training_plan import PlanError
 from memagent_lib.rl.run.training_run import RunError, attach
@@ -79,6 +80,39 @@ def test_a_model_of_another_shape_is_no_one_to_average_with(config, tmp_path):
     with pytest.raises(SettingsError, match=r"got .*nowhere for .*policy; w has None and \[2, 3\]"):
         launch(but(config, "model", average_with=str(tmp_path / "nowhere")), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def adapter_in(folder, rank=8):
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text(json.dumps({"r": rank, "lora_alpha": 16}))
+    (folder / "adapter_model.safetensors").write_bytes(b"")
+    return {f"{MODEL}.lora_adapter_path": str(folder), f"{MODEL}.lora_rank": 8, f"{MODEL}.lora_alpha": 16}
+
+
+def test_an_adapter_to_train_on_must_be_the_models(config, tmp_path):
+    with pytest.raises(ModelError, match=r"no adapter in .*nowhere; it needs adapter_config.json"):
+        launch(but(config, "verl", **{f"{MODEL}.lora_adapter_path": str(tmp_path / "nowhere")}), tmp_path / "run")
+    with pytest.raises(SettingsError, match=r"lora_rank must be 4, as in the adapter .*small, got 8"):
+        launch(but(config, "verl", **adapter_in(tmp_path / "small", rank=4)), tmp_path / "run")
+    settings = adapter_in(tmp_path / "theirs")
+    (tmp_path / "theirs" / "base.json").write_text(json.dumps({"model": "another", "sha256": "0" * 16}))
+    with pytest.raises(ModelError, match=r"theirs was trained on another with weights 0{16}, and .*policy has weights"):
+        launch(but(config, "verl", **settings), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_adapter_to_train_on_is_found_from_any_folder(config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = adapter_in(tmp_path / "mine") | {f"{MODEL}.lora_adapter_path": "mine"}
+    folder = RunFolder(tmp_path / "run")
+    recipe = checks.resolved(but(config, "verl", **settings), folder)
+    assert recipe.adapter == str(tmp_path / "mine")
+    folder.path.mkdir()
+    folder.write_recipe(recipe, "cpu")
+    assert not folder.changed_inputs(recipe.reading)
+    (tmp_path / "mine" / "adapter_model.safetensors").write_bytes(b"others")
+    (changed,) = folder.changed_inputs(recipe.reading)
+    assert "adapter_model.safetensors is not what it was" in changed
 
 
 def test_missing_examples_are_named_with_their_command(config, tmp_path):

@@ -11,7 +11,7 @@ import shlex
 from pathlib import Path
 
 from memagent_lib.backends import config_of
-from memagent_lib.models import find_model
+from memagent_lib.models import find_model, require_adapter_of
 from memagent_lib.plugins import absolute_plugin, is_plugin
 from memagent_lib.prompts import Encoder, template_path
 from memagent_lib.provenance import require_packages
@@ -20,7 +20,18 @@ from memagent_lib.rl.run.data_check import checked_data
 from memagent_lib.rl.run.export import shapes_of
 from memagent_lib.rl.run.training_run import RunError
 from memagent_lib.rl.run_folder import Checkpoint, RunFolder, TrainingState
-from memagent_lib.rl.verl.verl_keys import ACTOR, FINAL_LR, MINI_BATCH, MODEL, NODES, ROLLOUT, ROLLOUTS, STEPS, WORKERS
+from memagent_lib.rl.verl.verl_keys import (
+    ACTOR,
+    ADAPTER,
+    FINAL_LR,
+    MINI_BATCH,
+    MODEL,
+    NODES,
+    ROLLOUT,
+    ROLLOUTS,
+    STEPS,
+    WORKERS,
+)
 from memagent_lib.rl.verl.verl_settings import encoder_of
 from memagent_lib.settings import SettingsError
 from memagent_lib.tokenizer_files import looks_like_path
@@ -81,7 +92,10 @@ def resolved(recipe: Recipe, folder: RunFolder) -> Recipe:
         reading = dataclasses.replace(reading, template=str(template_path(reading.template).absolute()))
     if is_plugin(reading.reader):
         reading = dataclasses.replace(reading, reader=absolute_plugin(reading.reader))
-    return dataclasses.replace(recipe, data=data, model=model, tracking=tracking, reading=reading)
+    verl = dict(recipe.verl)
+    if recipe.adapter:
+        verl[ADAPTER] = str(Path(recipe.adapter).expanduser().absolute())
+    return dataclasses.replace(recipe, data=data, model=model, tracking=tracking, reading=reading, verl=verl)
 
 
 def _located(model: str) -> str:
@@ -102,6 +116,7 @@ def checked(recipe: Recipe, folder: RunFolder, resume: bool) -> Recipe:
             raise SettingsError(f"no examples at {path}; make some with: {make}")
     encoder = window_checked(recipe)
     _check_average(recipe.model)
+    _check_adapter(recipe)
     recipe = checked_data(recipe, encoder, folder)
     last = folder.latest_checkpoint() if resume else None
     if last:
@@ -198,3 +213,16 @@ def _check_average(model: ModelConfig) -> None:
             "model.average_with must be a folder with weights (safetensors) of the same names and shapes as "
             f"model.path, got {model.average_with} for {model.path}{first}"
         )
+
+
+def _check_adapter(recipe: Recipe) -> None:
+    """Check that the adapter to train on belongs to the model, and is of the size that the plan counts with."""
+    if not recipe.adapter:
+        return
+    adapter = require_adapter_of(Path(recipe.model.path), Path(recipe.adapter))
+    for setting, key in ((f"{MODEL}.lora_rank", "r"), (f"{MODEL}.lora_alpha", "lora_alpha")):
+        given = recipe.verl.get(setting)
+        if given != adapter[key]:
+            raise SettingsError(
+                f"verl.{setting} must be {adapter[key]}, as in the adapter {recipe.adapter}, got {given}"
+            )

@@ -25,6 +25,7 @@ TEST_FREQ = "trainer.test_freq"
 NODES = "trainer.nnodes"
 WORKERS = "trainer.n_gpus_per_node"
 FINAL_LR = f"{ACTOR}.optim.min_lr_ratio"
+ADAPTER = f"{MODEL}.lora_adapter_path"  # an adapter to train on, in place of a new one
 PACKED = f"{MODEL}.use_remove_padding"
 CHAT_TEMPLATE = "data.apply_chat_template_kwargs"  # a table of arguments, empty in verl's own configuration
 
