@@ -5,6 +5,7 @@ once.
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -112,6 +113,14 @@ IMPORTS = list(imports())
 
 def test_every_room_has_its_row() -> None:
     assert {room(module) for module in MODULES if module} <= set(RANK)
+
+
+def test_the_readme_lists_the_rooms_from_the_ground_up() -> None:
+    text = (LIBRARY / "README.md").read_text(encoding="utf-8")
+    table = text[text.index("| room |") : text.index("`constraints/`")]
+    rooms = re.findall(r"^\| `(\w+)/?`", table, re.MULTILINE)
+    assert set(rooms) == set(RANK)
+    assert [RANK[room] for room in rooms] == sorted(RANK[room] for room in rooms)
 
 
 def test_imports_go_down_only() -> None:
