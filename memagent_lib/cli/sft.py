@@ -6,7 +6,7 @@ import argparse
 import shlex
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option, switch
 
 if TYPE_CHECKING:
+    from memagent_lib.data import Example
     from memagent_lib.prompts import Encoder
-    from memagent_lib.sft import Row, SftRecipe
+    from memagent_lib.sft import Row, SftConfig, SftRecipe
 
 EXAMPLES = """\
 examples:
@@ -110,7 +111,8 @@ def _lessons(recipe: SftRecipe) -> tuple[Encoder, list[Row]]:
         results = [result for folder in recipe.data.traces for result in read_results(absolute(folder) / "readings")]
         found = lessons_from_traces(results, reader, left_out)
     else:
-        examples = (example for file in recipe.data.train for example in load(absolute(file)))
+        examples = [example for file in recipe.data.train for example in load(absolute(file))]
+        _warn_of_unnoted(examples, recipe.sft)
         found = lessons_from_examples(examples, encoder, recipe.sft, reader)
     data = rows(found, encoder)
     if left_out:
@@ -122,6 +124,20 @@ def _lessons(recipe: SftRecipe) -> tuple[Encoder, list[Row]]:
             "with several samples each (--temperature 1)"
         )
     return encoder, data
+
+
+def _warn_of_unnoted(examples: Sequence[Example], config: SftConfig) -> None:
+    from memagent_lib.sft import unnoted_evidence
+
+    if config.teacher == "aware":
+        return
+    unnoted, number = unnoted_evidence(examples, config)
+    if unnoted:
+        print(
+            f"warning: sft.statements matches {number - len(unnoted):,} of {number:,} statements of evidence; the "
+            f"teacher notes no statement like {unnoted[0]!r}",
+            flush=True,
+        )
 
 
 def _print(data: list[Row], encoder: Encoder) -> None:

@@ -9,7 +9,7 @@ notebooks or engines.
 """
 
 from memagent_lib.sft.fine_tuning import Row, fine_tune, rows
-from memagent_lib.sft.lessons import Lesson, lessons_from_examples, lessons_from_traces
+from memagent_lib.sft.lessons import Lesson, lessons_from_examples, lessons_from_traces, unnoted_evidence
 from memagent_lib.sft.resuming import checkpoint_to_resume, last_checkpoint
 from memagent_lib.sft.sft_recipe import SftConfig, SftRecipe, SourceConfig
 
@@ -25,4 +25,5 @@ __all__ = [
     "lessons_from_examples",
     "lessons_from_traces",
     "rows",
+    "unnoted_evidence",
 ]

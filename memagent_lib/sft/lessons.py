@@ -17,7 +17,7 @@ from memagent_lib.data import Example
 from memagent_lib.evaluation import Result
 from memagent_lib.prompts import Encoder
 from memagent_lib.readers import DONE, KEEP, READERS, RECALL_COMMAND, SEARCH_COMMAND, Reader
-from memagent_lib.sft.sft_recipe import SftConfig
+from memagent_lib.sft.sft_recipe import KEY, SftConfig
 from memagent_lib.text import chunks
 from memagent_lib.trace import Kind, Prompt, Reply, Turn
 
@@ -85,6 +85,24 @@ def lessons_from_traces(
                 left_out[turn.bad_memory.fault] += 1
 
 
+def noted(text: str, config: SftConfig) -> Iterator[str]:
+    """Yield the statements in a text as a teacher notes them."""
+    for match in re.finditer(config.statements, text):
+        key = match.groupdict().get(KEY)
+        yield f"{key}: {match.group()}" if key else match.group()
+
+
+def unnoted_evidence(examples: Iterable[Example], config: SftConfig) -> tuple[list[str], int]:
+    """Return the statements of evidence that the blind teacher finds in no document, and the number of all."""
+    unnoted, number = [], 0
+    for example in examples:
+        found = {match.group() for match in re.finditer(config.statements, example.document)}
+        stated = [example.document[start:end].strip() for start, end in example.evidence]
+        unnoted += [text for text in stated if text not in found]
+        number += len(stated)
+    return unnoted, number
+
+
 def _written(kind: Kind, memory: str, signal: str) -> str:
     return kind.written(memory, signal) if kind.written else memory
 
@@ -109,11 +127,16 @@ def _reading(example: Example, encoder: Encoder, teacher: _Teacher, reader: Read
 
 @dataclass
 class _Teacher:
-    """Replies to the prompts of one reading. ``written`` has the statements of each memory by its text."""
+    """Replies to the prompts of one reading.
+
+    ``stated`` has the evidence as the document states it, and ``evidence`` as a memory notes it. ``written`` has the
+    statements of each memory by its text.
+    """
 
     example: Example
     encoder: Encoder
     config: SftConfig
+    stated: Sequence[str]
     evidence: Sequence[str]
     rng: random.Random
     written: dict[str, list[str]] = field(default_factory=dict)
@@ -121,8 +144,9 @@ class _Teacher:
     @classmethod
     def of(cls, example: Example, encoder: Encoder, config: SftConfig) -> _Teacher:
         rng = random.Random(f"lessons {config.seed} {example.id}")
-        evidence = [example.document[start:end].strip() for start, end in example.evidence]
-        return cls(example, encoder, config, evidence, rng)
+        stated = [example.document[start:end].strip() for start, end in example.evidence]
+        evidence = [next(noted(text, config), text) for text in stated]
+        return cls(example, encoder, config, stated, evidence, rng)
 
     def lesson(self, prompt: Prompt) -> Lesson:
         if prompt.kind.answers:
@@ -149,10 +173,10 @@ class _Teacher:
 
     def _next_memory(self, memory: list[str], chunk: str) -> list[str]:
         if self.config.teacher == "aware":
-            seen = [*memory, *(text for text in self.evidence if text in chunk and text not in memory)]
+            both = zip(self.stated, self.evidence, strict=True)
+            seen = [*memory, *(note for text, note in both if text in chunk and note not in memory)]
             return self._fitting(seen)
-        found = [match.group() for match in re.finditer(self.config.statements, chunk)]
-        known = list(dict.fromkeys([*memory, *found]))
+        known = list(dict.fromkeys([*memory, *noted(chunk, self.config)]))
         if not known:
             return []
         # At least one: if "nothing" were a target among many, it would be the likeliest one, and the greedy policy

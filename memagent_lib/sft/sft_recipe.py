@@ -14,6 +14,8 @@ from memagent_lib.settings import parse, require_at_least
 
 WHOLE_SENTENCE = r"(?<![^\s])[A-Z][^.!?]*[.!?](?=\s|$)"
 """A sentence from its capital letter to its stop; a sentence that the chunk cuts does not match."""
+KEY = "key"
+"""The name of the group in such an expression that matches what a statement is about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,8 @@ class SftConfig:
     and chunk, so the policy learns neither what to remember nor how much; reinforcement learning has to teach both. The
     ``aware`` teacher copies the evidence and nothing else; use it for an upper bound. A statement is what the regular
     expression ``statements`` matches, a whole sentence by default; a memory holds at most ``most_statements``. If the
+    expression has a group ``(?P<key>...)``, the group's match and a colon precede the statement in memory, so that the
+    first words of a note say what it is about. If the
     memory of an answer turn lacks evidence, all of it is added with the probability ``known``; otherwise the answer is
     ``unknown``. An answer has the form ``answer``, in which ``{answer}`` stands for the answer and ``{evidence}`` for
     the evidence in memory.
