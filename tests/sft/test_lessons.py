@@ -15,7 +15,7 @@ from memagent_lib.evaluation import Result
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.readers import READERS
 from memagent_lib.scoring import score
-from memagent_lib.sft import SftConfig, SftRecipe, lessons_from_examples, lessons_from_traces, rows
+from memagent_lib.sft import SftConfig, SftRecipe, lessons_from_examples, lessons_from_traces, rows, unnoted_evidence
 from memagent_lib.text import chunks
 from memagent_lib.trace import BadMemory, Kind, Prompt, Reply, Trace, Turn
 
@@ -70,6 +70,30 @@ def test_the_aware_teacher_copies_the_evidence_and_nothing_else(examples, encode
         needle = example.document[start:end]
         whole = any(needle in prompt.chunk.text for prompt, _ in lessons[:3])  # not cut in two by a chunk's end
         assert lessons[2][1] == (needle if whole else encoder.template.empty_memory)
+
+
+KEYED = r"The code of the (?P<key>\w+ \w+) is \d+\."
+
+
+@pytest.mark.parametrize("teacher", ["blind", "aware"])
+def test_a_note_begins_with_the_key_of_its_statement(examples, encoder, teacher):
+    config = SftConfig(statements=KEYED, teacher=teacher)
+    found = list(lessons_from_examples(examples, encoder, config))
+    answered = [lesson for lesson in found if lesson.prompt.kind.answers and "unknown" not in lesson.reply]
+    for text in [*(prompt.memory for prompt, _ in found), *(reply for prompt, reply in found if prompt.chunk)]:
+        notes = re.findall(rf"(\w+ \w+): ({FACT})", text)
+        assert all(key in statement for key, statement in notes)
+        assert text in ("", encoder.template.empty_memory, " ".join(f"{key}: {stated}" for key, stated in notes))
+    assert len(answered) > 20  # evidence is recognised in the form of a note
+
+
+def test_evidence_that_the_expression_misses_is_found(examples):
+    missed, number = unnoted_evidence(examples, SftConfig(statements=FACT))
+    assert (missed, number) == ([], len(examples))
+    for expression in (r"code of the \w+ \w+ is \d+\.", r"The code of the \w+ \w+ is 1\d*\."):
+        missed, number = unnoted_evidence(examples, SftConfig(statements=expression))
+        assert all(not re.fullmatch(expression, text) for text in missed)
+        assert len(missed) > number / 2
 
 
 def test_an_answer_is_right_only_if_the_memory_has_the_evidence(examples, encoder):

@@ -169,4 +169,7 @@ def test_a_dry_run_prints_two_lessons_and_trains_nothing(model_folder, data, tmp
     assert main(["sft", path, "--out", str(tmp_path / "out"), "--dry-run"]) == 0
     printed = capsys.readouterr().out
     assert printed.count("--- prompt") == printed.count("--- reply") == 2
+    assert "warning" not in printed
+    assert main(["sft", path, "sft.statements='is [0-9]+'", "--out", str(tmp_path / "out"), "--dry-run"]) == 0
+    assert "warning: sft.statements matches 0 of 8 statements of evidence" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
