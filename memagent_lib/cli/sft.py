@@ -44,7 +44,7 @@ def run(a: argparse.Namespace) -> int:
     from memagent_lib.paths import absolute, input_path
     from memagent_lib.prompts import Template
     from memagent_lib.provenance import model_hash, require_packages
-    from memagent_lib.sft import SftRecipe, checkpoint_to_resume, fine_tune, last_checkpoint
+    from memagent_lib.sft import SftRecipe, checkpoint_to_resume, fine_tune, require_own
     from memagent_lib.tracking import KIND_TAG, Experiment
 
     recipe = SftRecipe.load(input_path(a.recipe), a.settings)
@@ -53,9 +53,8 @@ def run(a: argparse.Namespace) -> int:
     out = absolute(a.out or f"runs/{Path(a.recipe).stem}")
     if a.resume:
         checkpoint_to_resume(recipe, out)
-    elif last_checkpoint(out) and not a.dry_run:
-        raise ValueError(f"{out} has a run already; continue it with --resume, or choose another --out")
     if not a.dry_run:
+        require_own(out, a.resume)
         require_packages("fine-tuning", "torch", "transformers")
     encoder, data = _lessons(recipe)
     tokens = sum(len(row.prompt) + len(row.reply) for row in data)
@@ -64,7 +63,8 @@ def run(a: argparse.Namespace) -> int:
     if a.dry_run:
         _print(data, encoder)
         return 0
-    experiment = Experiment.open(recipe.tracking.uri or a.tracking, experiment=recipe.tracking.experiment)
+    store = recipe.tracking.uri or a.tracking
+    experiment = Experiment.open(store, experiment=recipe.tracking.experiment)
     with experiment.run(recipe.tracking.run_name or f"sft {out.name}", recipe.to_tables()) as tracked:
         started = time.monotonic()
 
@@ -80,20 +80,23 @@ def run(a: argparse.Namespace) -> int:
 
         model = fine_tune(recipe, data, encoder, out, resume=a.resume, on_log=log)
         reading = recipe.reading
-        settings = AgentSettings.of(Template.load(reading.template), reading.budget, reading.reader)
+        settings = AgentSettings.of(
+            Template.load(reading.template), reading.budget, reading.reader, on_bad_memory=reading.on_bad_memory
+        )
         settings.save(model)
         if recipe.sft.lora_rank:
             settings.save(out / "adapter")
             record_base(out / "adapter", base_name, Path(recipe.model.path))
         tracked.tags({KIND_TAG: "sft", "model": str(model), "model_hash": model_hash(str(model))})
-    print(f"model in {model}; run {tracked.id} in {a.tracking}")
-    evaluate = f"memagent evaluate DATA.parquet --model {shlex.quote(str(model))}"
+    print(f"model in {model}; run {tracked.id} in {store}")
+    evaluate = f"memagent evaluate DATA.parquet --model {shlex.quote(str(model))} --out FOLDER"
     train = f"memagent train RECIPE.toml {shlex.quote(f'model.path={model}')}"
     look_next(mlflow=tracked.page, command=f"{evaluate}, or {train}")
     return 0
 
 
 def _lessons(recipe: SftRecipe) -> tuple[Encoder, list[Row]]:
+    from memagent_lib.backends import config_of
     from memagent_lib.data import load
     from memagent_lib.evaluation import read_results
     from memagent_lib.paths import absolute
@@ -106,6 +109,8 @@ def _lessons(recipe: SftRecipe) -> tuple[Encoder, list[Row]]:
     reader = reader_named(reading.reader)
     template = Template.load(reading.template)
     encoder = Encoder(Tokenizer.load(recipe.model.path), template, reading.budget, reader.prompts)
+    model = recipe.model.path
+    encoder.require_window(config_of(model).max_position_embeddings, f"the model {model}")
     left_out: Counter[str] = Counter()
     if recipe.data.traces:
         results = [result for folder in recipe.data.traces for result in read_results(absolute(folder) / "readings")]

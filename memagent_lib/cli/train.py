@@ -68,7 +68,7 @@ def run(a: argparse.Namespace) -> int:
     if a.dry_run:
         from memagent_lib.rl import dry_run
 
-        plan = dry_run(config, out)
+        plan = dry_run(config, out, a.resume)
         print("\n".join(plan.lines()))
         plan.check()
         look_next(command="the same command without --dry-run starts the training")

@@ -4,7 +4,7 @@ Each is made once into a folder. :func:`find_model` turns any name that a user g
 folder, or a hub name. This package depends on no engine, and loads weights only to convert them.
 """
 
-from memagent_lib.models.adapters import record_base, require_adapter_of
+from memagent_lib.models.adapters import record_base, require_adapter_of, shapes_of
 from memagent_lib.models.finding import find_model, name_of, source_hash
 from memagent_lib.models.hub_files import HUB_NAME, hub_file
 from memagent_lib.models.lora import WEIGHTS_FILE, merged_weights, save_adapter
@@ -28,6 +28,7 @@ __all__ = [
     "record_base",
     "require_adapter_of",
     "save_adapter",
+    "shapes_of",
     "source_hash",
     "source_of",
 ]

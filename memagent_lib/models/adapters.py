@@ -17,7 +17,8 @@ from typing import Any
 
 from memagent_lib import paths
 from memagent_lib.errors import MissingFile
-from memagent_lib.models.lora import WEIGHTS_FILE
+from memagent_lib.models.hub_files import HUB_NAME
+from memagent_lib.models.lora import DOWN, PREFIX, UP, WEIGHTS_FILE
 from memagent_lib.models.model_cache import (
     PROCESS_BYTES,
     SOURCE_FILE,
@@ -32,6 +33,16 @@ from memagent_lib.models.model_cache import (
 )
 
 CONFIG_FILE = "adapter_config.json"
+# What peft calls the adapters that training and merging here know, with the values of each key that are theirs.
+PLAIN = {
+    "peft_type": ("LORA",),
+    "use_rslora": (),
+    "use_dora": (),
+    "rank_pattern": (),
+    "alpha_pattern": (),
+    "modules_to_save": (),
+    "bias": ("none",),
+}
 BASE_FILE = "base.json"
 """Beside an adapter of this project: the name and the hash of the base model."""
 
@@ -42,12 +53,18 @@ def is_adapter(folder: Path) -> bool:
 
 
 def base_hash(base: Path) -> str:
-    """Return 16 hex digits of the content of a base model's weights, the same on every machine."""
+    """Return 16 hex digits of the content of a base model's weights, the same on every machine.
+
+    Raises :class:`MissingFile` for a folder without weights.
+    """
     source = source_of(base)
     if source:
         return source["sha256"][:16]
+    files = sorted(base.glob("*.safetensors")) or sorted(base.glob("pytorch_model*.bin"))
+    if not files:
+        raise MissingFile(f"no weights (*.safetensors) in {base}, the base model of an adapter")
     digest = hashlib.sha256()
-    for file in sorted(base.glob("*.safetensors")):
+    for file in files:
         digest.update(file_hash(file).encode())
     return digest.hexdigest()[:16]
 
@@ -55,29 +72,89 @@ def base_hash(base: Path) -> str:
 def record_base(adapter: Path, name: str, base: Path) -> None:
     """Write into an adapter's folder which base it belongs to: ``name``, and the hash of the weights in ``base``.
 
-    ``base`` is the folder that :func:`~memagent_lib.models.find_model` returns for the name. peft's own configuration
-    gets the name too. A folder's name is made relative to the adapter, so that both can be moved together.
+    ``base`` is what :func:`~memagent_lib.models.find_model` returns for the name; a hub name has no hash. peft's own
+    configuration gets the name too. The path of a folder or file is made relative to the adapter, so that both can be
+    moved together.
     """
     named = paths.absolute(name)
-    if named.is_dir():
+    if named.exists():
         name = os.path.relpath(named, adapter)
+    on_hub = HUB_NAME.fullmatch(str(base)) and not base.exists()
+    sha256 = "" if on_hub else base_hash(base)
     config_file = adapter / CONFIG_FILE
     config = json.loads(config_file.read_text(encoding="utf-8")) | {"base_model_name_or_path": name}
     paths.write_atomically(config_file, json.dumps(config, indent=2, sort_keys=True) + "\n")
-    paths.write_atomically(adapter / BASE_FILE, json.dumps({"model": name, "sha256": base_hash(base)}, indent=2) + "\n")
+    paths.write_atomically(adapter / BASE_FILE, json.dumps({"model": name, "sha256": sha256}, indent=2) + "\n")
 
 
 def require_adapter_of(base: Path, adapter: Path) -> dict[str, Any]:
-    """Return peft's configuration of an adapter.
+    """Return peft's configuration of a LoRA adapter of the plain form: ``W + alpha / rank B A`` for whole modules.
 
-    Raises :class:`ModelError` unless ``adapter`` is the folder of one, with weights, and does not record another base.
-    A ``base`` that is a hub name is not compared.
+    Raises :class:`ModelError` unless ``adapter`` is the folder of one, with weights, and fits ``base``: by the hash
+    that it records, by that of the folder that it names, and by the shapes of its weights. A ``base`` that is a hub
+    name is not compared.
     """
+    config_file = adapter / CONFIG_FILE
     if not is_adapter(adapter) or not (adapter / WEIGHTS_FILE).is_file():
         raise ModelError(f"no adapter in {adapter}; it needs {CONFIG_FILE} and {WEIGHTS_FILE}")
+    try:
+        config = json.loads(config_file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{config_file} is no JSON: {error}") from error
+    for key, plain in PLAIN.items():
+        if config.get(key) not in (None, False, {}, [], *plain):
+            raise ModelError(
+                f"the adapter {adapter} has {key} = {config[key]!r}; only plain LoRA adapters can be trained further"
+            )
     if base.is_dir():
         _require_base(adapter, base)
-    return json.loads((adapter / CONFIG_FILE).read_text(encoding="utf-8"))
+        _require_named_base(adapter, config.get("base_model_name_or_path") or "", base)
+        _require_shapes(adapter, base)
+    return config
+
+
+def _require_named_base(adapter: Path, name: str, base: Path) -> None:
+    """Raise :class:`ModelError` if the adapter names the folder of a whole model, and it is another than ``base``."""
+    named = next((folder for folder in ((adapter / name).resolve(), paths.absolute(name)) if folder.is_dir()), None)
+    if not name or named is None or not any(named.glob("*.safetensors")) or is_adapter(named):
+        return
+    if base_hash(named) != base_hash(base):
+        raise ModelError(f"the adapter {adapter} was trained on {named}, whose weights are not those of {base}")
+
+
+def _require_shapes(adapter: Path, base: Path) -> None:
+    """Raise :class:`ModelError` unless each pair of the adapter's weights fits a weight of the base."""
+    of_base = shapes_of(base)
+    shapes = shapes_of(adapter)
+    for name, shape in shapes.items():
+        stem = name.removesuffix(DOWN.replace(".default", ""))
+        if stem == name:
+            continue
+        inputs = shape[-1]
+        outputs = shapes.get(stem + UP.replace(".default", ""), [0])[0]
+        weight = stem.removeprefix(PREFIX) + ".weight"
+        if of_base.get(weight) != [outputs, inputs]:
+            raise ModelError(
+                f"the adapter {adapter} changes {weight} of shape {[outputs, inputs]}, and in {base} its shape is "
+                f"{of_base.get(weight)}; give it the base that it was trained on"
+            )
+
+
+def shapes_of(folder: Path) -> dict[str, list[int]]:
+    """Return the shapes of a folder's weights by name. Reads only the headers of its safetensors files.
+
+    Raises :class:`ModelError` for a file that is cut or no safetensors file.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    shapes = {}
+    for file in folder.glob("*.safetensors"):
+        try:
+            with safe_open(file, "np") as weights:
+                shapes |= {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            raise ModelError(f"{file} is damaged: {error}; copy it again") from error
+    return shapes
 
 
 def merged_adapter(adapter: Path, find_base: Callable[[str], str]) -> Path:
@@ -115,7 +192,7 @@ def _base_folder(adapter: Path, name: str, find_base: Callable[[str], str]) -> P
         raise ModelError(f"{adapter / CONFIG_FILE} names no base_model_name_or_path; write the model's name there")
     beside = (adapter / name).resolve()
     try:
-        base = Path(find_base(str(beside) if beside.is_dir() else name))
+        base = Path(find_base(str(beside) if beside.exists() else name))
     except MissingFile as missing:
         raise MissingFile(f"the adapter {adapter} needs its base model {name!r}: {missing}") from missing
     if not base.is_dir():
@@ -133,7 +210,7 @@ def _require_base(adapter: Path, base: Path) -> None:
         return
     trained = json.loads(record.read_text(encoding="utf-8"))
     found = base_hash(base)
-    if trained["sha256"] != found:
+    if trained.get("sha256") and trained["sha256"] != found:
         raise ModelError(
             f"the adapter {adapter} was trained on {trained['model']} with weights {trained['sha256']}, and {base} has "
             f"weights {found}; give it the base that it was trained on (base_model_name_or_path in "

@@ -10,7 +10,7 @@ notebooks or engines.
 
 from memagent_lib.sft.fine_tuning import Row, fine_tune, rows
 from memagent_lib.sft.lessons import Lesson, lessons_from_examples, lessons_from_traces, unnoted_evidence
-from memagent_lib.sft.resuming import checkpoint_to_resume, last_checkpoint
+from memagent_lib.sft.resuming import checkpoint_to_resume, require_own
 from memagent_lib.sft.sft_recipe import SftConfig, SftRecipe, SourceConfig
 
 __all__ = [
@@ -21,9 +21,9 @@ __all__ = [
     "SourceConfig",
     "checkpoint_to_resume",
     "fine_tune",
-    "last_checkpoint",
     "lessons_from_examples",
     "lessons_from_traces",
+    "require_own",
     "rows",
     "unnoted_evidence",
 ]

@@ -17,7 +17,7 @@ from memagent_lib.prompts import Encoder
 from memagent_lib.provenance import cores
 from memagent_lib.rl import chosen_device
 from memagent_lib.sft.lessons import Lesson
-from memagent_lib.sft.resuming import checkpoint_to_resume, checkpoints, save_recipe
+from memagent_lib.sft.resuming import checkpoint_to_resume, checkpoints, save_recipe, step_of
 from memagent_lib.sft.sft_recipe import SftRecipe
 
 if TYPE_CHECKING:
@@ -85,6 +85,9 @@ def fine_tune(
     model = AutoModelForCausalLM.from_pretrained(recipe.model.path, dtype=torch.float32)
     if config.lora_rank:
         model = _with_adapters(model, config.lora_rank)
+    if checkpoint and step_of(checkpoint) >= config.steps:
+        # The trainer would begin by one more step. A kill after the last one may have left the model unsaved.
+        return _saved(_from_checkpoint(recipe, checkpoint), encoder, out)
     trainer = _trainer_class()(
         model=model,
         args=_arguments(recipe, out, on_cpu),
@@ -94,9 +97,26 @@ def fine_tune(
     )
     trainer.remove_callback(PrinterCallback)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    return _saved(trainer.model, encoder, out)
+
+
+def _from_checkpoint(recipe: SftRecipe, checkpoint: Path) -> Any:
+    """Load the trained model of a checkpoint, with its adapters apart."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    if not recipe.sft.lora_rank:
+        return AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    from peft import PeftModel
+
+    model = AutoModelForCausalLM.from_pretrained(recipe.model.path, dtype=torch.float32)
+    return PeftModel.from_pretrained(model, checkpoint)
+
+
+def _saved(trained: Any, encoder: Encoder, out: Path) -> Path:
+    """Save the trained model, and its adapters by themselves; return the model's folder."""
     finished = out / "model"
-    trained = trainer.model
-    if config.lora_rank:
+    if hasattr(trained, "peft_config"):
         _save_adapter(trained, out / "adapter")
         trained = trained.merge_and_unload()
     trained.save_pretrained(finished)

@@ -15,6 +15,7 @@ from memagent_lib.rl import differences, flatten
 from memagent_lib.sft.sft_recipe import SftRecipe
 
 RECIPE_FILE = "recipe.json"
+TRAINING_FILE = "config.json"  # of a run of memagent train
 WEIGHTS = "weights of model.path"
 FREE = ("model.device", "sft.save_steps", "sft.threads", "tracking.")  # what may differ when a run is resumed
 
@@ -28,7 +29,23 @@ def last_checkpoint(out: Path) -> Path | None:
     """Return the last whole checkpoint in ``out``, or ``None`` if there is none yet."""
     # transformers writes this file last, so a checkpoint that a kill cut short has none.
     whole = [file.parent for file in checkpoints(out).glob("checkpoint-*/trainer_state.json")]
-    return max(whole, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
+    return max(whole, key=step_of, default=None)
+
+
+def step_of(checkpoint: Path) -> int:
+    """Return the step after which a checkpoint was saved."""
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+def require_own(out: Path, resume: bool) -> None:
+    """Raise ``ValueError`` if ``out`` holds a run to resume, or a model that fine-tuning would replace."""
+    if resume and not (out / TRAINING_FILE).is_file():
+        return
+    if last_checkpoint(out):
+        raise ValueError(f"{out} has a run already; continue it with --resume, or choose another --out")
+    found = next((name for name in (TRAINING_FILE, "model", "adapter") if (out / name).exists()), None)
+    if found:
+        raise ValueError(f"{out} has {found} of another run, which fine-tuning would replace; choose another --out")
 
 
 def save_recipe(recipe: SftRecipe, out: Path) -> None:

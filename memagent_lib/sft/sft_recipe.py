@@ -77,6 +77,8 @@ class SftConfig:
     def __post_init__(self) -> None:
         require_at_least(self, 1, "most_statements", "steps", "batch", "save_steps")
         require_at_least(self, 0, "warmup_steps", "lora_rank", "threads", "seed")
+        if self.warmup_steps >= self.steps:
+            raise ValueError(f"warmup_steps must be below steps, {self.steps}, got {self.warmup_steps}")
         if not 0 <= self.known <= 1:
             raise ValueError(f"known must be between 0 and 1, a share of the answer turns, got {self.known}")
         if "{answer}" not in self.answer:
@@ -95,13 +97,20 @@ class SftConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SftRecipe:
-    """All settings of a warm start. ``model`` and ``reading`` mean the same as in a recipe of ``memagent train``."""
+    """All settings of a warm start. ``model`` and ``reading`` mean the same as in a recipe of ``memagent train``.
+
+    ``model.average_with`` belongs to that command alone.
+    """
 
     model: ModelConfig
     data: SourceConfig
     reading: ReadingConfig
     sft: SftConfig = field(default_factory=SftConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
+
+    def __post_init__(self) -> None:
+        if self.model.average_with:
+            raise ValueError("model.average_with belongs to memagent train; leave it out of a warm start")
 
     @classmethod
     def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> SftRecipe:

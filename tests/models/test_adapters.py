@@ -9,7 +9,7 @@ import pytest
 from memagent_lib import provenance
 from memagent_lib.agent import AgentSettings, open_agent
 from memagent_lib.errors import MissingFile
-from memagent_lib.models import PUBLISHED, ModelError, find_model, name_of, record_base
+from memagent_lib.models import PUBLISHED, ModelError, find_model, name_of, record_base, require_adapter_of
 
 torch = pytest.importorskip("torch")
 peft = pytest.importorskip("peft")
@@ -157,3 +157,45 @@ def test_an_adapter_without_its_base_or_weights_is_refused(adapter, cache):
     (folder / "adapter_model.safetensors").unlink()
     with pytest.raises(ModelError, match=r"has adapter_config\.json but no adapter_model\.safetensors"):
         find_model(str(folder))
+
+
+@pytest.mark.parametrize("change", [{"use_rslora": True}, {"use_dora": True}, {"rank_pattern": {"q_proj": 2}}])
+def test_an_adapter_that_the_export_cannot_merge_is_refused(adapter, base, change):
+    folder = adapter[0]
+    assert require_adapter_of(base, folder)["r"] == 4
+    config = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps(config | change))
+    with pytest.raises(ModelError, match=f"has {next(iter(change))} = .*only plain LoRA"):
+        require_adapter_of(base, folder)
+
+
+def test_an_adapter_without_a_hash_is_compared_by_shape_and_name(adapter, base, tmp_path):
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    folder = adapter[0]
+    other = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(base))
+    other.save_pretrained(tmp_path / "other")
+    with pytest.raises(ModelError, match=r"was trained on .*base, whose weights are not those of .*other"):
+        require_adapter_of(tmp_path / "other", folder)
+    config = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps(config | {"base_model_name_or_path": "gone"}))
+    require_adapter_of(tmp_path / "other", folder)
+    wider = AutoConfig.from_pretrained(base)
+    wider.intermediate_size *= 2
+    AutoModelForCausalLM.from_config(wider).save_pretrained(tmp_path / "wider")
+    with pytest.raises(ModelError, match=r"changes .*proj.weight of shape .*, and in .*wider its shape is"):
+        require_adapter_of(tmp_path / "wider", folder)
+
+
+def test_a_base_that_is_a_file_is_found_from_any_folder(adapter, base, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.gguf").touch()
+    record_base(adapter[0], "model.gguf", base)
+    assert json.loads((adapter[0] / "base.json").read_text())["model"] == "../model.gguf"
+
+
+def test_a_base_without_weights_has_no_hash(adapter, tmp_path):
+    with pytest.raises(MissingFile, match=r"no weights .* in .*gone"):
+        record_base(adapter[0], "gone", tmp_path / "gone")
+    record_base(adapter[0], "someone/model", Path("someone/model"))
+    assert json.loads((adapter[0] / "base.json").read_text())["sha256"] == ""

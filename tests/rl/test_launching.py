@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 pytest.importorskip("verl")
 
@@ -19,7 +20,7 @@ from memagent_lib.prompts import TEMPLATE_FOLDER, BudgetError
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run import checks, launcher, training_plan, training_run
 from memagent_lib.rl.run.launcher import launch
-from memagent_lib.rl.run.training_plan import PlanError
+from memagent_lib.rl.run.training_plan import PlanError, dry_run
 from memagent_lib.rl.run.training_run import RunError, attach
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
 from memagent_lib.rl.verl.verl_keys import ACTOR, MODEL, ROLLOUT
@@ -68,8 +69,6 @@ def test_a_model_folder_that_is_not_there_is_named(config, tmp_path):
 
 
 def test_a_model_of_another_shape_is_no_one_to_average_with(config, tmp_path):
-    from safetensors.numpy import save_file
-
     for folder, width in (("policy", 3), ("wider", 4)):
         (tmp_path / folder).mkdir(exist_ok=True)
         save_file({"w": np.zeros((2, width), np.float32)}, tmp_path / folder / "model.safetensors")
@@ -82,19 +81,38 @@ def test_a_model_of_another_shape_is_no_one_to_average_with(config, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_folder_with_a_model_of_another_run_is_refused(config, tmp_path):
+    (tmp_path / "run/model").mkdir(parents=True)
+    for start in (launch, dry_run):
+        with pytest.raises(RunError, match="a model of another run, which training would replace"):
+            start(config, tmp_path / "run")
+
+
+def test_a_dry_run_checks_what_a_launch_checks(config, tmp_path):
+    with pytest.raises(ModelError, match="no adapter in"):
+        dry_run(but(config, "verl", **{f"{MODEL}.lora_adapter_path": "nowhere"}), tmp_path / "run")
+    with pytest.raises(SettingsError, match="average_with must"):
+        dry_run(but(config, "model", average_with=str(tmp_path / "nowhere")), tmp_path / "run")
+
+
 def adapter_in(folder, rank=8):
     folder.mkdir()
     (folder / "adapter_config.json").write_text(json.dumps({"r": rank, "lora_alpha": 16}))
-    (folder / "adapter_model.safetensors").write_bytes(b"")
+    save_file({}, folder / "adapter_model.safetensors")
     return {f"{MODEL}.lora_adapter_path": str(folder), f"{MODEL}.lora_rank": 8, f"{MODEL}.lora_alpha": 16}
 
 
 def test_an_adapter_to_train_on_must_be_the_models(config, tmp_path):
     with pytest.raises(ModelError, match=r"no adapter in .*nowhere; it needs adapter_config.json"):
         launch(but(config, "verl", **{f"{MODEL}.lora_adapter_path": str(tmp_path / "nowhere")}), tmp_path / "run")
+    cut = adapter_in(tmp_path / "cut")
+    (tmp_path / "cut" / "adapter_model.safetensors").write_bytes(b"")
+    with pytest.raises(ModelError, match="damaged"):
+        launch(but(config, "verl", **cut), tmp_path / "run")
     with pytest.raises(SettingsError, match=r"lora_rank must be 4, as in the adapter .*small, got 8"):
         launch(but(config, "verl", **adapter_in(tmp_path / "small", rank=4)), tmp_path / "run")
     settings = adapter_in(tmp_path / "theirs")
+    save_file({"w": np.zeros(2, np.float32)}, tmp_path / "policy" / "model.safetensors")
     (tmp_path / "theirs" / "base.json").write_text(json.dumps({"model": "another", "sha256": "0" * 16}))
     with pytest.raises(ModelError, match=r"theirs was trained on another with weights 0{16}, and .*policy has weights"):
         launch(but(config, "verl", **settings), tmp_path / "run")

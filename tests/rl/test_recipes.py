@@ -94,6 +94,8 @@ def planned(path: Path, models: dict[str, Path], tmp_path: Path, *settings: str)
     if recipe.model.path.startswith("runs/"):  # a run's own model, of the warm start's shape
         pocket = Path(__file__).parents[2] / "experiments/pocket/warm_start"
     model = models.get(recipe.model.path, pocket)
+    if recipe.model.average_with:
+        settings = (*settings, f"model.average_with={model}")
     with chdir(tmp_path):  # where none of a recipe's data lies, whatever was made in this clone
         return dry_run(Recipe.load(path, [f"model.path={model}", *settings]), tmp_path / "run")
 

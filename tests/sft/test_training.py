@@ -14,6 +14,7 @@ from memagent_lib.prompts import Encoder, Template
 from memagent_lib.sft import SftRecipe, checkpoint_to_resume, fine_tune, lessons_from_examples, rows
 from memagent_lib.sft.resuming import save_recipe
 
+WEIGHTS = ("model/model.safetensors", "adapter/adapter_model.safetensors")
 FACT = r"The code of the \w+ \w+ is \d+\."
 
 
@@ -122,7 +123,7 @@ def recipe_file(model: str, data: Path, folder: Path) -> str:
         data = {{train = "{data}"}}
         reading.template = "short"
         reading.chunk_tokens = 160
-        reading.memory_tokens = 200
+        reading.memory_tokens = 100
         reading.answer_tokens = 40
         reading.question_tokens = 80
         sft = {{statements = '{FACT}', steps = 2, batch = 2, warmup_steps = 0, threads = 1}}
@@ -138,7 +139,7 @@ def test_the_command_trains_and_names_what_comes_next(model_folder, data, tmp_pa
     printed = capsys.readouterr()
     assert "16 lessons of" in printed.out and f"model in {out}/model" in printed.out
     assert "memagent evaluate DATA.parquet --model" in printed.err
-    assert json.loads((out / "model/memagent.json").read_text())["budget"]["memory_tokens"] == 200
+    assert json.loads((out / "model/memagent.json").read_text())["budget"]["memory_tokens"] == 100
     assert main(["sft", path, "--out", str(out), "--tracking", str(tmp_path / "mlflow")]) == 2
     assert "continue it with --resume" in capsys.readouterr().err
 
@@ -173,3 +174,44 @@ def test_a_dry_run_prints_two_lessons_and_trains_nothing(model_folder, data, tmp
     assert main(["sft", path, "sft.statements='is [0-9]+'", "--out", str(tmp_path / "out"), "--dry-run"]) == 0
     assert "warning: sft.statements matches 0 of 8 statements of evidence" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
+
+
+def test_a_finished_run_is_not_trained_on(model_folder, data, tmp_path, capsys):
+    path = recipe_file(model_folder, data, tmp_path)
+    out = tmp_path / "out"
+    command = ["sft", path, "sft.lora_rank=2", "--out", str(out), "--tracking", str(tmp_path / "mlflow")]
+    assert main(command) == 0
+    before = [(out / name).read_bytes() for name in WEIGHTS]
+    for name in WEIGHTS:  # as after a kill before the export
+        (out / name).unlink()
+    assert main([*command, "--resume"]) == 0
+    assert [(out / name).read_bytes() for name in WEIGHTS] == before
+    assert [folder.name for folder in (out / "checkpoints").iterdir()] == ["checkpoint-2"]
+
+
+@pytest.mark.parametrize("taken", ["model", "adapter", "config.json"])
+def test_a_folder_of_another_run_is_refused(model_folder, data, tmp_path, capsys, taken):
+    path = recipe_file(model_folder, data, tmp_path)
+    (tmp_path / "out" / taken).mkdir(parents=True)
+    assert main(["sft", path, "--out", str(tmp_path / "out")]) == 2
+    assert f"has {taken} of another run, which fine-tuning would replace" in capsys.readouterr().err
+
+
+def test_turns_longer_than_the_models_window_are_refused(model_folder, data, tmp_path, capsys):
+    path = recipe_file(model_folder, data, tmp_path)
+    assert main(["sft", path, "reading.memory_tokens=9000", "--out", str(tmp_path / "out")]) == 2
+    assert "a turn can need 18,276 tokens" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_a_warm_start_does_not_do_is_refused(model_folder, data, tmp_path):
+    path = recipe_file(model_folder, data, tmp_path)
+    with pytest.raises(ValueError, match="average_with belongs to memagent train"):
+        SftRecipe.load(path, ["model.average_with=x"])
+    with pytest.raises(ValueError, match="warmup_steps must be below steps, 2, got 2"):
+        SftRecipe.load(path, ["sft.warmup_steps=2"])
+
+
+def test_an_override_may_replace_a_table(model_folder, data, tmp_path):
+    path = recipe_file(model_folder, data, tmp_path)
+    assert SftRecipe.load(path, ['data={traces=["runs/base"]}']).data.traces == ("runs/base",)

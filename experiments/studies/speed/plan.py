@@ -54,7 +54,8 @@ def bench_plan(settings: PlanBench, report: Callable[[str], None] = print) -> di
             raise ValueError(f"no training run at {folder.path}; run must be the folder that memagent train printed")
         recipe, device = folder.recipe()
         steps = [row["metrics"] for row in folder.rows()]
-        plan = dry_run(replace(recipe, model=replace(recipe.model, device=device)), folder.path)
+        recipe = replace(recipe, model=replace(recipe.model, device=device))
+        plan = dry_run(recipe, folder.path, resume=True)  # the folder is the run's own
         return {"plan": beside(plan, steps, [])}
     sizes = {name: getattr(s, name) for name in ("prompts", "rollouts", "chunks", "steps", "model", "device", "seed")}
     with TemporaryDirectory(prefix="memagent-bench-") as home:

@@ -16,13 +16,13 @@ from typing import Any
 
 from memagent_lib.backends import ModelShape
 from memagent_lib.errors import UserError
+from memagent_lib.rl.verl.verl_keys import LORA_RANK
 
 MICRO_BATCH = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
 SERVERS = "actor_rollout_ref.rollout.agent.num_workers"
 CHECKPOINTING = "actor_rollout_ref.model.enable_gradient_checkpointing"
 PRECISION = "actor_rollout_ref.actor.fsdp_config.mixed_precision"
 PARAM_DTYPE = f"{PRECISION}.param_dtype"
-LORA_RANK = "actor_rollout_ref.model.lora_rank"
 FIT_SETTINGS = (MICRO_BATCH, SERVERS, CHECKPOINTING, PARAM_DTYPE, LORA_RANK)
 FLOAT = 4
 HALF = 2

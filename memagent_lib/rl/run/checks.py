@@ -11,19 +11,20 @@ import shlex
 from pathlib import Path
 
 from memagent_lib.backends import config_of
-from memagent_lib.models import find_model, require_adapter_of
+from memagent_lib.models import find_model, require_adapter_of, shapes_of
 from memagent_lib.plugins import absolute_plugin, is_plugin
 from memagent_lib.prompts import Encoder, template_path
 from memagent_lib.provenance import require_packages
 from memagent_lib.rl.config import ModelConfig, Recipe, differences, flatten
 from memagent_lib.rl.run.data_check import checked_data
-from memagent_lib.rl.run.export import shapes_of
 from memagent_lib.rl.run.training_run import RunError
 from memagent_lib.rl.run_folder import Checkpoint, RunFolder, TrainingState
 from memagent_lib.rl.verl.verl_keys import (
     ACTOR,
     ADAPTER,
     FINAL_LR,
+    LORA_ALPHA,
+    LORA_RANK,
     MINI_BATCH,
     MODEL,
     NODES,
@@ -109,20 +110,26 @@ def checked(recipe: Recipe, folder: RunFolder, resume: bool) -> Recipe:
 
     Raises :class:`SettingsError`, :class:`BudgetError` or :class:`RunError` if the run could not finish.
     """
-    _check_leftovers(folder, resume)
+    encoder = settings_checked(recipe, folder, resume)
     for path in (*recipe.data.files, *recipe.data.eval):
         if not Path(path).is_file():
             make = f"memagent data TASK --out {shlex.quote(str(path))}, or the command in the recipe's first lines"
             raise SettingsError(f"no examples at {path}; make some with: {make}")
-    encoder = window_checked(recipe)
-    _check_average(recipe.model)
-    _check_adapter(recipe)
     recipe = checked_data(recipe, encoder, folder)
     last = folder.latest_checkpoint() if resume else None
     if last:
         _check_unchanged(recipe, folder)
         _name_foreign_files(last)
     return recipe
+
+
+def settings_checked(recipe: Recipe, folder: RunFolder, resume: bool) -> Encoder:
+    """Check a recipe's folder and models, without its data; return the encoder of its prompts."""
+    _check_leftovers(folder, resume)
+    encoder = window_checked(recipe)
+    _check_average(recipe.model)
+    _check_adapter(recipe)
+    return encoder
 
 
 def window_checked(recipe: Recipe) -> Encoder:
@@ -184,6 +191,10 @@ def _name_foreign_files(checkpoint: Checkpoint) -> None:
 
 
 def _check_leftovers(folder: RunFolder, resume: bool) -> None:
+    if not folder.config.is_file() and folder.model.exists():
+        raise RunError(
+            f"{folder.path} holds a model of another run, which training would replace; choose another folder"
+        )
     if not folder.config.is_file() or resume:
         return
     status = folder.status()
@@ -220,9 +231,9 @@ def _check_adapter(recipe: Recipe) -> None:
     if not recipe.adapter:
         return
     adapter = require_adapter_of(Path(recipe.model.path), Path(recipe.adapter))
-    for setting, key in ((f"{MODEL}.lora_rank", "r"), (f"{MODEL}.lora_alpha", "lora_alpha")):
+    for setting, key in ((LORA_RANK, "r"), (LORA_ALPHA, "lora_alpha")):
         given = recipe.verl.get(setting)
-        if given != adapter[key]:
+        if given != adapter.get(key):
             raise SettingsError(
-                f"verl.{setting} must be {adapter[key]}, as in the adapter {recipe.adapter}, got {given}"
+                f"verl.{setting} must be {adapter.get(key)}, as in the adapter {recipe.adapter}, got {given}"
             )

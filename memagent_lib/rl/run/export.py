@@ -177,17 +177,6 @@ def weights_of(model: Path) -> dict[str, Any]:
     return {name: weight for file in sorted(model.glob("*.safetensors")) for name, weight in load_file(file).items()}
 
 
-def shapes_of(model: Path) -> dict[str, list[int]]:
-    """Return the shapes of a folder's weights by name. Reads only the headers of its safetensors files."""
-    from safetensors import safe_open
-
-    shapes = {}
-    for file in model.glob("*.safetensors"):
-        with safe_open(file, "np") as weights:
-            shapes |= {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118
-    return shapes
-
-
 def whole_weights(actor: Path) -> dict[str, Any]:
     """Assemble a checkpoint's weights from its ranks' files and return them by name.
 

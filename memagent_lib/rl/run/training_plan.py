@@ -30,7 +30,7 @@ from memagent_lib.rl.cpu import (
     machine_bytes,
     memory_of,
 )
-from memagent_lib.rl.run.checks import require_training, resolved, window_checked
+from memagent_lib.rl.run.checks import require_training, resolved, settings_checked
 from memagent_lib.rl.run.data_check import bad_examples, guessable, require_enough, unusable
 from memagent_lib.rl.run.gpu_memory import FP32, GpuMemory
 from memagent_lib.rl.run.step_work import Work, stage_lines
@@ -327,7 +327,7 @@ class TrainingPlan:
         )
 
 
-def dry_run(recipe: Recipe, run_folder: str | Path) -> TrainingPlan:
+def dry_run(recipe: Recipe, run_folder: str | Path, resume: bool = False) -> TrainingPlan:
     """Return the plan of a run, with every example of its files checked.
 
     This works on any machine and starts no process; the device ``auto`` is planned as CUDA. Call
@@ -336,7 +336,7 @@ def dry_run(recipe: Recipe, run_folder: str | Path) -> TrainingPlan:
     require_training()
     folder = RunFolder(Path(run_folder).absolute())
     recipe = resolved(recipe, folder)
-    encoder = window_checked(recipe)
+    encoder = settings_checked(recipe, folder, resume)
     plan = TrainingPlan.of(recipe, folder, "cpu" if recipe.model.device == "cpu" else "cuda", encoder)
     there = [path for path in (*recipe.data.files, *recipe.data.eval) if Path(path).is_file()]
     found = ((path, dict(bad_examples(path, encoder, recipe.needing_evidence(path)))) for path in there)

@@ -25,6 +25,8 @@ TEST_FREQ = "trainer.test_freq"
 NODES = "trainer.nnodes"
 WORKERS = "trainer.n_gpus_per_node"
 FINAL_LR = f"{ACTOR}.optim.min_lr_ratio"
+LORA_RANK = f"{MODEL}.lora_rank"
+LORA_ALPHA = f"{MODEL}.lora_alpha"
 ADAPTER = f"{MODEL}.lora_adapter_path"  # an adapter to train on, in place of a new one
 PACKED = f"{MODEL}.use_remove_padding"
 CHAT_TEMPLATE = "data.apply_chat_template_kwargs"  # a table of arguments, empty in verl's own configuration
@@ -53,7 +55,7 @@ DEFAULTS: dict[str, Any] = {
     TEST_FREQ: -1,
 }
 
-AT_LEAST_ONE = (STEPS, PROMPTS, MINI_BATCH, SAVE_FREQ, NODES, WORKERS)
+AT_LEAST_ONE = (STEPS, PROMPTS, MINI_BATCH, SAVE_FREQ, NODES, WORKERS, LORA_ALPHA)
 AT_LEAST_ZERO = (
     f"{ACTOR}.clip_ratio_low",
     f"{ACTOR}.clip_ratio_high",
@@ -62,8 +64,10 @@ AT_LEAST_ZERO = (
     f"{ACTOR}.optim.lr",
     f"{ACTOR}.optim.lr_warmup_steps",
     f"{ACTOR}.optim.weight_decay",
+    LORA_RANK,
 )
-KINDS = {name: type(default) for name, default in DEFAULTS.items()} | dict.fromkeys((STEPS, MINI_BATCH, SAVE_FREQ), int)
+KINDS = {name: type(default) for name, default in DEFAULTS.items()}
+KINDS |= dict.fromkeys((STEPS, MINI_BATCH, SAVE_FREQ, LORA_RANK, LORA_ALPHA), int) | {ADAPTER: str}
 KIND_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
