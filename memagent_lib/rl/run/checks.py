@@ -110,11 +110,12 @@ def checked(recipe: Recipe, folder: RunFolder, resume: bool) -> Recipe:
 
     Raises :class:`SettingsError`, :class:`BudgetError` or :class:`RunError` if the run could not finish.
     """
-    encoder = settings_checked(recipe, folder, resume)
+    check_leftovers(folder, resume)
     for path in (*recipe.data.files, *recipe.data.eval):
         if not Path(path).is_file():
             make = f"memagent data TASK --out {shlex.quote(str(path))}, or the command in the recipe's first lines"
             raise SettingsError(f"no examples at {path}; make some with: {make}")
+    encoder = models_checked(recipe)
     recipe = checked_data(recipe, encoder, folder)
     last = folder.latest_checkpoint() if resume else None
     if last:
@@ -123,9 +124,8 @@ def checked(recipe: Recipe, folder: RunFolder, resume: bool) -> Recipe:
     return recipe
 
 
-def settings_checked(recipe: Recipe, folder: RunFolder, resume: bool) -> Encoder:
-    """Check a recipe's folder and models, without its data; return the encoder of its prompts."""
-    _check_leftovers(folder, resume)
+def models_checked(recipe: Recipe) -> Encoder:
+    """Check the models and adapter of a recipe, and its window; return the encoder of its prompts."""
     encoder = window_checked(recipe)
     _check_average(recipe.model)
     _check_adapter(recipe)
@@ -190,7 +190,8 @@ def _name_foreign_files(checkpoint: Checkpoint) -> None:
             return
 
 
-def _check_leftovers(folder: RunFolder, resume: bool) -> None:
+def check_leftovers(folder: RunFolder, resume: bool) -> None:
+    """Raise :class:`RunError` if a new run would replace what the folder has: a model, or a run not to ``resume``."""
     if not folder.config.is_file() and folder.model.exists():
         raise RunError(
             f"{folder.path} holds a model of another run, which training would replace; choose another folder"

@@ -30,7 +30,7 @@ from memagent_lib.rl.cpu import (
     machine_bytes,
     memory_of,
 )
-from memagent_lib.rl.run.checks import require_training, resolved, settings_checked
+from memagent_lib.rl.run.checks import check_leftovers, models_checked, require_training, resolved
 from memagent_lib.rl.run.data_check import bad_examples, guessable, require_enough, unusable
 from memagent_lib.rl.run.gpu_memory import FP32, GpuMemory
 from memagent_lib.rl.run.step_work import Work, stage_lines
@@ -336,7 +336,8 @@ def dry_run(recipe: Recipe, run_folder: str | Path, resume: bool = False) -> Tra
     require_training()
     folder = RunFolder(Path(run_folder).absolute())
     recipe = resolved(recipe, folder)
-    encoder = settings_checked(recipe, folder, resume)
+    check_leftovers(folder, resume)
+    encoder = models_checked(recipe)
     plan = TrainingPlan.of(recipe, folder, "cpu" if recipe.model.device == "cpu" else "cuda", encoder)
     there = [path for path in (*recipe.data.files, *recipe.data.eval) if Path(path).is_file()]
     found = ((path, dict(bad_examples(path, encoder, recipe.needing_evidence(path)))) for path in there)
