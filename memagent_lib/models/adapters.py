@@ -18,7 +18,7 @@ from typing import Any
 from memagent_lib import paths
 from memagent_lib.errors import MissingFile
 from memagent_lib.models.hub_files import HUB_NAME
-from memagent_lib.models.lora import DOWN, PREFIX, UP, WEIGHTS_FILE
+from memagent_lib.models.lora import DOWN, PREFIX, UP, WEIGHTS_FILE, saved_name
 from memagent_lib.models.model_cache import (
     PROCESS_BYTES,
     SOURCE_FILE,
@@ -91,8 +91,8 @@ def require_adapter_of(base: Path, adapter: Path) -> dict[str, Any]:
     """Return peft's configuration of a LoRA adapter of the plain form: ``W + alpha / rank B A`` for whole modules.
 
     Raises :class:`ModelError` unless ``adapter`` is the folder of one, with weights, and fits ``base``: by the hash
-    that it records, by that of the folder that it names, and by the shapes of its weights. A ``base`` that is a hub
-    name is not compared.
+    that it records, or else by that of the folder that it names, and by the shapes of its weights. A ``base`` that is a
+    hub name is not compared.
     """
     config_file = adapter / CONFIG_FILE
     if not is_adapter(adapter) or not (adapter / WEIGHTS_FILE).is_file():
@@ -107,8 +107,10 @@ def require_adapter_of(base: Path, adapter: Path) -> dict[str, Any]:
                 f"the adapter {adapter} has {key} = {config[key]!r}; only plain LoRA adapters can be trained further"
             )
     if base.is_dir():
-        _require_base(adapter, base)
-        _require_named_base(adapter, config.get("base_model_name_or_path") or "", base)
+        if (adapter / BASE_FILE).is_file():
+            _require_base(adapter, base)
+        else:
+            _require_named_base(adapter, config.get("base_model_name_or_path") or "", base)
         _require_shapes(adapter, base)
     return config
 
@@ -127,11 +129,11 @@ def _require_shapes(adapter: Path, base: Path) -> None:
     of_base = shapes_of(base)
     shapes = shapes_of(adapter)
     for name, shape in shapes.items():
-        stem = name.removesuffix(DOWN.replace(".default", ""))
+        stem = name.removesuffix(saved_name(DOWN))
         if stem == name:
             continue
         inputs = shape[-1]
-        outputs = shapes.get(stem + UP.replace(".default", ""), [0])[0]
+        outputs = shapes.get(stem + saved_name(UP), [0])[0]
         weight = stem.removeprefix(PREFIX) + ".weight"
         if of_base.get(weight) != [outputs, inputs]:
             raise ModelError(

@@ -42,6 +42,11 @@ def _whole(weight: torch.Tensor) -> torch.Tensor:
     return weight.full_tensor() if hasattr(weight, "full_tensor") else weight
 
 
+def saved_name(name: str) -> str:
+    """Return the name of an adapter's weight in peft's files, which leave out the adapter's own name, "default"."""
+    return name.replace(".default.", ".")
+
+
 def save_adapter(weights: Mapping[str, torch.Tensor], rank: int, alpha: float, folder: Path) -> None:
     """Save the adapters among ``weights`` in a new folder that peft, transformers and vLLM load, in bfloat16."""
     from peft import LoraConfig
@@ -51,7 +56,6 @@ def save_adapter(weights: Mapping[str, torch.Tensor], rank: int, alpha: float, f
     modules = {name.removesuffix(UP).rpartition(".")[2] for name in adapters if name.endswith(UP)}
     folder.mkdir()
     LoraConfig(r=rank, lora_alpha=alpha, target_modules=sorted(modules), task_type="CAUSAL_LM").save_pretrained(folder)
-    # peft's files leave out the adapter's own name, "default".
-    named = {name.replace(".default.", "."): weight.bfloat16().contiguous() for name, weight in adapters.items()}
+    named = {saved_name(name): weight.bfloat16().contiguous() for name, weight in adapters.items()}
     save_file(named, folder / WEIGHTS_FILE, metadata={"format": "pt"})
     apply_umask(folder)

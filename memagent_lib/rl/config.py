@@ -430,10 +430,10 @@ def recipe_tables(path: str | Path, overrides: Iterable[str] = ()) -> dict[str, 
 def _apply(tables: dict[str, Any], override: str) -> None:
     name, value = key_value(override)
     table, _, key = name.partition(".")
-    if not key and isinstance(value, Mapping):
-        tables[table] = dict(value)
-        return
     if not key:
+        if isinstance(value, Mapping):
+            tables[table] = dict(value)
+            return
         raise SettingsError(f"an override is table.key=value, or table={{key=value, ...}}, got {override!r}")
     # Flat, so that a dotted name in an override replaces the same setting in a nested table.
     if table == "verl":

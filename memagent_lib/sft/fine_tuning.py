@@ -81,13 +81,13 @@ def fine_tune(
     if on_cpu:
         torch.set_num_threads(config.threads or cores())
     torch.manual_seed(config.seed)
+    if checkpoint and step_of(checkpoint) >= config.steps:
+        # The trainer would begin by one more step. A kill after the last one may have left the model unsaved.
+        return _saved(_from_checkpoint(recipe, checkpoint), encoder, out)
     # fp32 weights, because an optimizer's small steps would round to nothing in bf16; bf16 is for products only.
     model = AutoModelForCausalLM.from_pretrained(recipe.model.path, dtype=torch.float32)
     if config.lora_rank:
         model = _with_adapters(model, config.lora_rank)
-    if checkpoint and step_of(checkpoint) >= config.steps:
-        # The trainer would begin by one more step. A kill after the last one may have left the model unsaved.
-        return _saved(_from_checkpoint(recipe, checkpoint), encoder, out)
     trainer = _trainer_class()(
         model=model,
         args=_arguments(recipe, out, on_cpu),

@@ -85,20 +85,27 @@ def lessons_from_traces(
                 left_out[turn.bad_memory.fault] += 1
 
 
-def noted(text: str, config: SftConfig) -> Iterator[str]:
-    """Yield the statements in a text as a teacher notes them."""
+def _notes(text: str, config: SftConfig) -> dict[str, str]:
+    """Return the statements in a text, each with the note that a teacher makes of it."""
+    notes = {}
     for match in re.finditer(config.statements, text):
         key = match.groupdict().get(KEY)
-        yield f"{key}: {match.group()}" if key else match.group()
+        notes[match.group()] = f"{key}: {match.group()}" if key else match.group()
+    return notes
+
+
+def _stated(example: Example) -> list[str]:
+    """Return the evidence as the document states it."""
+    return [example.document[start:end].strip() for start, end in example.evidence]
 
 
 def unnoted_evidence(examples: Iterable[Example], config: SftConfig) -> tuple[list[str], int]:
     """Return the statements of evidence that the blind teacher finds in no document, and the number of all."""
     unnoted, number = [], 0
     for example in examples:
-        found = {match.group() for match in re.finditer(config.statements, example.document)}
-        stated = [example.document[start:end].strip() for start, end in example.evidence]
-        unnoted += [text for text in stated if text not in found]
+        notes = _notes(example.document, config)
+        stated = _stated(example)
+        unnoted += [text for text in stated if text not in notes]
         number += len(stated)
     return unnoted, number
 
@@ -144,8 +151,8 @@ class _Teacher:
     @classmethod
     def of(cls, example: Example, encoder: Encoder, config: SftConfig) -> _Teacher:
         rng = random.Random(f"lessons {config.seed} {example.id}")
-        stated = [example.document[start:end].strip() for start, end in example.evidence]
-        evidence = [next(noted(text, config), text) for text in stated]
+        stated = _stated(example)
+        evidence = [_notes(text, config).get(text, text) for text in stated]
         return cls(example, encoder, config, stated, evidence, rng)
 
     def lesson(self, prompt: Prompt) -> Lesson:
@@ -176,7 +183,7 @@ class _Teacher:
             both = zip(self.stated, self.evidence, strict=True)
             seen = [*memory, *(note for text, note in both if text in chunk and note not in memory)]
             return self._fitting(seen)
-        known = list(dict.fromkeys([*memory, *noted(chunk, self.config)]))
+        known = list(dict.fromkeys([*memory, *_notes(chunk, self.config).values()]))
         if not known:
             return []
         # At least one: if "nothing" were a target among many, it would be the likeliest one, and the greedy policy

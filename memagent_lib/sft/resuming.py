@@ -11,11 +11,10 @@ from typing import Any
 
 from memagent_lib.paths import write_atomically
 from memagent_lib.provenance import model_hash
-from memagent_lib.rl import differences, flatten
+from memagent_lib.rl import RunFolder, differences, flatten
 from memagent_lib.sft.sft_recipe import SftRecipe
 
 RECIPE_FILE = "recipe.json"
-TRAINING_FILE = "config.json"  # of a run of memagent train
 WEIGHTS = "weights of model.path"
 FREE = ("model.device", "sft.save_steps", "sft.threads", "tracking.")  # what may differ when a run is resumed
 
@@ -39,13 +38,16 @@ def step_of(checkpoint: Path) -> int:
 
 def require_own(out: Path, resume: bool) -> None:
     """Raise ``ValueError`` if ``out`` holds a run to resume, or a model that fine-tuning would replace."""
-    if resume and not (out / TRAINING_FILE).is_file():
+    reinforced = RunFolder(out).config
+    if resume and not reinforced.is_file():
         return
     if last_checkpoint(out):
         raise ValueError(f"{out} has a run already; continue it with --resume, or choose another --out")
-    found = next((name for name in (TRAINING_FILE, "model", "adapter") if (out / name).exists()), None)
+    found = next((path for path in (reinforced, out / "model", out / "adapter") if path.exists()), None)
     if found:
-        raise ValueError(f"{out} has {found} of another run, which fine-tuning would replace; choose another --out")
+        raise ValueError(
+            f"{out} has {found.name} of another run, which fine-tuning would replace; choose another --out"
+        )
 
 
 def save_recipe(recipe: SftRecipe, out: Path) -> None:

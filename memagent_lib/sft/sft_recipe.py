@@ -43,10 +43,9 @@ class SftConfig:
     ``aware`` teacher copies the evidence and nothing else; use it for an upper bound. A statement is what the regular
     expression ``statements`` matches, a whole sentence by default; a memory holds at most ``most_statements``. If the
     expression has a group ``(?P<key>...)``, the group's match and a colon precede the statement in memory, so that the
-    first words of a note say what it is about. If the
-    memory of an answer turn lacks evidence, all of it is added with the probability ``known``; otherwise the answer is
-    ``unknown``. An answer has the form ``answer``, in which ``{answer}`` stands for the answer and ``{evidence}`` for
-    the evidence in memory.
+    first words of a note say what it is about. If the memory of an answer turn lacks evidence, all of it is added with
+    the probability ``known``; otherwise the answer is ``unknown``. An answer has the form ``answer``, in which
+    ``{answer}`` stands for the answer and ``{evidence}`` for the evidence in memory.
 
     *Commands.* For a reader whose replies may contain commands, the blind teacher draws these too: ``keep`` and
     ``done`` are the shares of replies that leave the memory unchanged and that end the reading, ``request`` the share

@@ -192,11 +192,13 @@ def _name_foreign_files(checkpoint: Checkpoint) -> None:
 
 def check_leftovers(folder: RunFolder, resume: bool) -> None:
     """Raise :class:`RunError` if a new run would replace what the folder has: a model, or a run not to ``resume``."""
-    if not folder.config.is_file() and folder.model.exists():
-        raise RunError(
-            f"{folder.path} holds a model of another run, which training would replace; choose another folder"
-        )
-    if not folder.config.is_file() or resume:
+    if not folder.config.is_file():
+        if folder.model.exists():
+            raise RunError(
+                f"{folder.path} holds a model of another run, which training would replace; choose another folder"
+            )
+        return
+    if resume:
         return
     status = folder.status()
     if not status.state.over:
