@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memagent_lib.evaluation.results import Result
+from memagent_lib.evaluation.results import Result, counted_once, document_tokens
 from memagent_lib.evaluation.tables import wilson
 from memagent_lib.scoring import score
 
@@ -83,14 +83,15 @@ def metrics_of(result: Result) -> dict[str, float]:
 def benchmark_rows(results: Iterable[Result]) -> pd.DataFrame:
     """Return one row per ``task, metric, reader, length``, with ``score, low, high`` in per cent and ``n``.
 
-    The length of LongBench v2's rows may also be a category (``easy``, ``short``). Failed readings are left out. Rows
-    with the benchmarks' averages, which have no interval, come first.
+    The length of LongBench v2's rows may also be a category (``easy``, ``short``). Failed readings are left out, and
+    a document in several data files counts once. The benchmarks' averages, which have no interval, come first.
     """
     import pandas as pd
 
     found: defaultdict[tuple[str, str, str, str], list[float]] = defaultdict(list)
-    for result in results:
-        if result.score is None:
+    results = list(results)
+    for result, counts in zip(results, counted_once(results), strict=True):
+        if result.score is None or not counts:
             continue
         for metric, value in metrics_of(result).items():
             for column in (length_of(result), *_categories(result)):
@@ -106,15 +107,15 @@ def benchmark_table(results: Sequence[Result], name: str = "ours") -> pd.DataFra
     """Return one row per task, metric and model, with one column per length.
 
     Our rows, one per reader, are labelled ``name, reader``; their cells have the score, its interval and n. Published
-    scores for the same tasks and lengths follow them.
+    scores for the same tasks and lengths follow those of each task; their metric is the judge that their source names.
     """
     import pandas as pd
 
     published = pd.read_csv(PUBLISHED)
     ours = benchmark_rows(_of_benchmarks(results, published))
     rows = []
-    for (task, metric), group in ours.groupby(["task", "metric"], sort=False):
-        for reader, scores in group.groupby("reader", sort=False):
+    for task, group in ours.groupby("task", sort=False):
+        for (metric, reader), scores in group.groupby(["metric", "reader"], sort=False):
             cells = {row["length"]: _score_cell(row) for row in scores.to_dict("records")}
             rows.append({"task": task, "metric": metric, "model": f"{name}, {reader}", **cells})
         # The paper's average leaves three of RULER's tasks out; both are displayed, under their own names.
@@ -122,9 +123,9 @@ def benchmark_table(results: Sequence[Result], name: str = "ours") -> pd.DataFra
         if task == AVERAGE:
             names.append(AVERAGE_OF_TEN)
         others = published[published["task"].isin(names) & published["length"].isin(set(group["length"]))]
-        for (model, source), scores in others.groupby(["model", "source"], sort=False):
+        for (model, source, judge), scores in others.groupby(["model", "source", "judge"], sort=False):
             cells = {row["length"]: f"{row['score']:.1f}" for row in scores.to_dict("records")}
-            rows.append({"task": task, "metric": metric, "model": f"published: {model} ({source})", **cells})
+            rows.append({"task": task, "metric": judge, "model": f"published: {model} ({source})", **cells})
     lengths = {name for row in rows for name in row} - {"task", "metric", "model"}
     columns = ["task", "metric", "model", *sorted(lengths, key=lambda name: (_tokens_of(name), name))]
     return pd.DataFrame(rows, columns=columns).fillna("")
@@ -155,7 +156,8 @@ def length_of(result: Result) -> str:
     task = benchmark_task(result.example.task)
     if task.startswith(_LONGBENCH) or task in _CATEGORIES:
         return ANY_LENGTH
-    tokens = _tokens_read(result) or result.characters / _TOKEN_CHARS
+    read = document_tokens(result) if result.trace else None
+    tokens = read or result.characters / _TOKEN_CHARS
     known = _OF_RULER if task in RULER_TASKS else _OF_QUESTIONS
     doublings_apart = {name: abs(math.log2(length / max(1, tokens))) for name, length in known.items()}
     nearest = min(doublings_apart, key=doublings_apart.__getitem__)
@@ -165,12 +167,6 @@ def length_of(result: Result) -> str:
     if {"chunks", "chunk_tokens"} <= metadata.keys():
         tokens = metadata["chunks"] * metadata["chunk_tokens"]
     return _named(2 ** round(math.log2(max(1, tokens))))
-
-
-def _tokens_read(result: Result) -> int:
-    if result.trace is None:
-        return 0
-    return sum(chunk.tokens for chunk in result.trace.chunks_read)
 
 
 def _averages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

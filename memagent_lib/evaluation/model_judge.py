@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from memagent_lib import paths
 from memagent_lib.agent import Agent, Observer, TurnStore, gather, open_agent, run_sync
 from memagent_lib.backends import Backend, BackendError
 from memagent_lib.evaluation.judge_prompts import PARTS, longmemeval_kind, longmemeval_question, words_of
-from memagent_lib.evaluation.results import Result
+from memagent_lib.evaluation.results import Result, counted_once
 from memagent_lib.journal import Journal, digest
 from memagent_lib.prompts import Budget, BudgetError, Encoder, Template
 from memagent_lib.readers import blind
@@ -77,15 +78,20 @@ class Judgement:
         }
 
     def metrics(self, results: Sequence[Result]) -> dict[str, float]:
-        """Return the numbers of this judgement. ``agreement`` is the share of verdicts that the rule confirms."""
+        """Return the numbers of this judgement. ``agreement`` is the share of verdicts that the rule confirms.
+
+        A document in several data files counts once.
+        """
+        counts = counted_once(results)
+        verdicts = list(compress(zip(results, self.verdicts, strict=True), counts))
         decided = [
             (result.correct, verdict.value >= 1)
-            for result, verdict in zip(results, self.verdicts, strict=True)
+            for result, verdict in verdicts
             if verdict and verdict.value is not None
         ]
         numbers = {
             "decided": len(decided),
-            "undecided": sum(verdict is not None for verdict in self.verdicts) - len(decided),
+            "undecided": sum(verdict is not None for _, verdict in verdicts) - len(decided),
             "requested": self.requested,
             "cached": self.cached,
             "prompt_tokens": self.prompt_tokens,

@@ -16,6 +16,7 @@ from memagent_lib.data import Example, Span
 from memagent_lib.diagnostics import Diagnosis, diagnose, evidence_in
 from memagent_lib.evaluation.result_code import code_of_results
 from memagent_lib.journal import digest
+from memagent_lib.paths import absolute
 from memagent_lib.scoring import Score
 from memagent_lib.trace import TURN_COLUMNS, Trace, Turn
 
@@ -201,6 +202,20 @@ class Result:
         return replace(self, example=replace(self.example, document=""), trace=trace, left_out=left_out)
 
 
+def counted_once(results: Iterable[Result]) -> list[bool]:
+    """Return for each result whether it counts: the first about its question does, for each reader and task.
+
+    A document that is in several data files is read once, and has a result for each of them.
+    """
+    counted: set[tuple[str, str, str]] = set()
+    first = []
+    for result in results:
+        reading = (result.reader, result.example.task, result.key)
+        first.append(reading not in counted)
+        counted.add(reading)
+    return first
+
+
 def reading_key(example: Example, document: str = "") -> str:
     """Return the name of an example's reading in a journal, computed from its id, question and document.
 
@@ -240,9 +255,21 @@ def _file_name(result: Result) -> str | None:
     return metadata.get("file_name") or (Path(path).name if path else None)
 
 
-def _document_tokens(result: Result) -> int | None:
-    tokens = sum(chunk.tokens for chunk in result.trace.chunks_read)
-    return tokens or None
+def _path(result: Result) -> str | None:
+    path = result.example.metadata.get("file")
+    return str(absolute(path)) if path else None
+
+
+def document_tokens(result: Result) -> int | None:
+    """Return the length of the whole document in tokens, as its reader cut it; ``None`` if it read no chunk.
+
+    A reader may leave a document before its end, or read parts of it. The length is then estimated from these.
+    """
+    chunks = result.trace.chunks_read
+    characters = sum(chunk.end - chunk.start for chunk in chunks)
+    if not characters:
+        return None
+    return round(sum(chunk.tokens for chunk in chunks) * max(1.0, result.characters / characters))
 
 
 def _fate(result: Result) -> str | None:
@@ -273,8 +300,9 @@ COLUMNS: dict[str, Column] = {
         "chunks", int, tag=True,
     ),
     "file": Column(_file_name, "the data file"),
+    "path": Column(_path, "where the data file was; several may have one name"),
     "document_chars": Column(lambda r: r.characters, "the document's length", "characters", int),
-    "document_tokens": Column(_of_trace(_document_tokens), "the document's length as the reader cut it", "tokens", int),
+    "document_tokens": Column(_of_trace(document_tokens), "the document's length as the reader cut it", "tokens", int),
     "depth": Column(depth, "where the last needed fact begins", "share of the document", float),
     "score": Column(lambda r: r.score and r.score.value, "the judge's verdict; none where the reading failed", "share",
                     float),

@@ -19,7 +19,7 @@ from memagent_lib.evaluation.lines import (
     settings_columns,
     sources,
 )
-from memagent_lib.paths import absolute, lock_beside, replacing
+from memagent_lib.paths import absolute, lock_beside, replacing, shortest_ends
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,8 +33,8 @@ def save_rows(frame: pd.DataFrame, folder: str | Path, name: str) -> list[str]:
     """Add result rows to ``NAME.parquet``, atomically, for :func:`gather_rows`; return notes on what they replace.
 
     Rows already in the file stay, except those of the same reader, settings and data file, or of the same question
-    and rule. There is a note for each reader of which the file loses a score. Several processes may add to
-    one file at once.
+    and rule. There is a note for each reader of which the file loses a score. Data files of one name in different
+    folders get the folders into their names. Several processes may add to one file at once.
     """
     import pandas as pd
 
@@ -45,7 +45,7 @@ def save_rows(frame: pd.DataFrame, folder: str | Path, name: str) -> list[str]:
             before = pd.read_parquet(path)
             again = _evaluated_again(before, frame)
             notes = _replaced_notes(before[again], frame, path.name)
-            frame = pd.concat([before[~again], frame], ignore_index=True)
+            frame = _with_file_names(pd.concat([before[~again], frame], ignore_index=True))
         with replacing(path) as unfinished:
             frame.to_parquet(unfinished, index=False)
     return notes
@@ -60,15 +60,36 @@ def _evaluated_again(before: pd.DataFrame, frame: pd.DataFrame) -> pd.Series:
     known = settings_columns(before)
     new_settings = settings_columns(frame)
     names = [name for name in known if name in new_settings]
-    kinds = new_settings[names].assign(reader=frame["reader"], file=frame["file"]).drop_duplicates()
+    kinds = new_settings[names].assign(reader=frame["reader"], file=frame["file"], path=_paths(frame)).drop_duplicates()
     for new in kinds.to_dict("records"):
-        same = (before["file"] == new["file"]) | repeated
+        same = _of_file(before, new["file"], new["path"]) | repeated
         same &= before["reader"] == new["reader"]
         for name in names:
             # Rows that do not record a setting are from before it was recorded.
             same &= (known[name] == new[name]) | known[name].isna()
         again |= same
     return again
+
+
+def _paths(rows: pd.DataFrame) -> pd.Series:
+    """Return where each row's data file was; rows of an older version have none."""
+    import pandas as pd
+
+    return rows["path"] if "path" in rows else pd.Series(None, rows.index, dtype=object)
+
+
+def _of_file(rows: pd.DataFrame, name: str, path: str | None) -> pd.Series:
+    """Return which rows are of a data file: by its path where both are known, else by its name."""
+    paths = _paths(rows)
+    by_name = rows["file"] == name
+    return (paths == path).where(paths.notna(), by_name) if isinstance(path, str) else by_name
+
+
+def _with_file_names(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with the shortest names that tell their data files apart, as in one evaluation of all of them."""
+    paths = _paths(rows)
+    names = shortest_ends(paths.dropna().unique())
+    return rows.assign(file=[names.get(path, file) for path, file in zip(paths, rows["file"], strict=True)])
 
 
 def _replaced_notes(replaced: pd.DataFrame, frame: pd.DataFrame, file_name: str) -> list[str]:

@@ -31,12 +31,25 @@ def reference_box(reply: str) -> str | None:
 
 
 def first_line(reply: str) -> str:
-    """Return the first line of a reply, after any line breaks at its beginning."""
-    return reply.lstrip("\n").split("\n")[0]
+    """Return the first line of a reply, after any line breaks at its beginning.
+
+    If only later lines have a box, return the last one with the first line of its content. (LongBench's own prompts ask
+    for no box.)
+    """
+    line = _line(reply)
+    box = boxed(reply)
+    if box is None or boxed(line) is not None:
+        return line
+    return f"\\boxed{{{_line(box)}}}"
+
+
+def _line(text: str) -> str:
+    return text.lstrip("\n").split("\n")[0]
 
 
 def code_line(reply: str) -> str:
-    """Return the first line of a reply that is code according to LongBench's rule, or "" if none is."""
+    """Return the first line of the box, or of the reply, that is code by LongBench's rule, or "" if none is."""
+    reply = box_or_all(reply)
     # LongBench skips lines with these marks, which are comments and fences.
     for line in reply.lstrip("\n").split("\n"):
         if not any(mark in line for mark in ("`", "#", "//")):

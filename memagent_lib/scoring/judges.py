@@ -68,8 +68,8 @@ class AnyAnswer:
 
 
 def number_share(reply: str, answers: Sequence[str]) -> Score:
-    """Score the reply by the share of its numbers that are the first number of an accepted answer."""
-    numbers = re.findall(r"\d+", reply)
+    """Score the reply, or its box, by the share of its numbers that are the first number of an accepted answer."""
+    numbers = re.findall(r"\d+", box_or_all(reply))
     accepted = {number for answer in answers for number in re.findall(r"\d+", answer)[:1]}
     right = sum(number in accepted for number in numbers)
     reason = f"{right} of {len(numbers)} numbers are right"
@@ -145,16 +145,24 @@ def _is_letter(answer: str) -> bool:
 def choice_infinitebench(reply: str, answers: Sequence[str]) -> Score:
     """Score 1 if the answer chooses an accepted letter from A to D, or contains the text of an accepted option.
 
-    A letter is chosen at the beginning, or after ``answer`` or ``option``. If there is one, only letters are compared.
+    A letter is chosen at the beginning, or after ``answer`` or ``option``; only letters are then compared. A reply with
+    neither may choose a letter as :func:`choice` finds it.
     """
     found = box_or_all(reply).strip()
     letter = re.match(r"\(?([A-D])\b", found) or re.search(r"(?:answer|option)(?: is)?:? *\(?([A-D])\b", found)
     if letter:
-        by_letter = AnyAnswer(lambda _: letter.group(1), lambda one, other: normalise(one) == normalise(other))
-        return by_letter(reply, answers)
+        return _by_letter(letter.group(1), answers)
     # "A" alone is an article in SQuAD's normal form, and would stand in every reply.
     texts = [answer for answer in answers if answer not in _LETTERS]
-    return AnyAnswer(lambda _: found, formulas.has_words)(reply, texts or answers)
+    by_text = AnyAnswer(lambda _: found, formulas.has_words)(reply, texts or answers)
+    chosen = option_letter(reply)
+    if by_text.value or not chosen or len(texts) == len(answers):
+        return by_text
+    return _by_letter(chosen, answers)
+
+
+def _by_letter(letter: str, answers: Sequence[str]) -> Score:
+    return AnyAnswer(lambda _: letter, lambda one, other: normalise(one) == normalise(other))("", answers)
 
 
 def one_of(labels: str) -> Rule:
@@ -192,7 +200,7 @@ def classes(names: str) -> Rule:
             return 0.0
         return 1 / len(counted)
 
-    return AnyAnswer(formulas.first_line, share)
+    return AnyAnswer(lambda reply: box_or_all(formulas.first_line(reply)), share)
 
 
 def first_line(rule: str) -> Rule:

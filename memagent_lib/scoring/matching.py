@@ -80,6 +80,8 @@ _NOT_AFTER = re.compile(
     r"[\"')]*\s*(?:(?:is|was|are|were)(?:n't|\s+not)\b|(?:is|was)\s+(?:wrong|incorrect|false)\b"
     r"|では?(?:ない|ありません)|じゃない|이?\s?아니)"
 )
+_POLAR = {"yes", "no", "true", "false", "ja", "nein", "oui", "non", "sí", "sì", "não"}
+_HEDGES = {"maybe", "perhaps", "possibly", "probably", "not"}
 _APPOSITION = re.compile(r"(?:the|a|an)(?:\s+[\w'-]+){3,}")
 _FEW_WORDS = 3  # a sentence of so few words may be a guess
 _ABBREVIATION = 3  # letters, as in ``Mrs.`` and ``St.``
@@ -340,9 +342,15 @@ def _guesses(text: str, start: int, end: int, answers: Sequence[str]) -> str:
     others = [*_parts_before(text[:start]), *_parts_after(text[end:])]
     others = [part.strip() for part in others if any(token.value not in _ARTICLES for token in tokens(part))]
     others = [part for part in others if not any(same_answer(part, answer) for answer in answers)]
+    if _words(text[start:end]) <= _POLAR:  # beside a yes, a sentence explains; only a no is another guess
+        others = [part for part in others if _words(part) <= _POLAR | _HEDGES]
     if not others or (len(others) == 1 and _APPOSITION.match(others[0])):
         return ""
     return f"one of several guesses, {others[0][:40]!r} among them"
+
+
+def _words(text: str) -> set[Value]:
+    return {token.value for token in tokens(text)}
 
 
 def _parts_before(text: str) -> list[str]:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import uuid
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +20,10 @@ from hostile import serving
 
 from memagent_lib.cli import main
 from memagent_lib.data import Example, Span, load, make, save, stream
-from memagent_lib.evaluation import Result, benchmark_rows, benchmark_table, gather_rows
+from memagent_lib.evaluation import Result, benchmark_rows, benchmark_table, gather_rows, to_frame
 from memagent_lib.scoring import score
+from memagent_lib.text import Chunk
+from memagent_lib.trace import Kind
 from memagent_lib.tracking import Experiment, load_results, load_runs
 
 
@@ -317,7 +320,8 @@ def test_another_projects_file_names_the_command_to_convert_it(tmp_path, capsys)
 def of_task(
     kept: Result, task: str, rule: str, answer: str, answers: tuple[str, ...], chars: int, **metadata: str
 ) -> Result:
-    changes = {"task": task, "rule": rule, "answers": answers, "document": "x" * chars, "evidence": ()}
+    changes = {"id": uuid.uuid4().hex, "task": task, "rule": rule, "answers": answers, "document": "x" * chars}
+    changes |= {"evidence": ()}
     example = replace(kept.example, **changes, metadata=kept.example.metadata | metadata)
     turns = kept.trace.turns
     said = replace(turns[-1], reply=replace(turns[-1].reply, text=answer))
@@ -358,6 +362,9 @@ def test_benchmarks_have_their_own_metrics_and_published_numbers(kept):
     assert table.index[0] == ("RULER average", "mine, overwrite")
     assert table.loc[("niah_multivalue", "mine, overwrite"), "8K"] == "50.0 [5.5, 94.5] (n=1)"
     published = [model for task, model in table.index if task == "hotpotqa" and model != "mine, overwrite"]
+    metrics = table.loc["hotpotqa"].groupby(level="model")["metric"].agg(list)
+    assert metrics["mine, overwrite"] == ["sub-EM strict", "sub-EM lenient"]
+    assert set(metrics.drop("mine, overwrite").sum()) == {"sub-EM", "a model compares the box with the answer"}
     assert published and all(
         re.fullmatch(r"published: .* \(arXiv (2507\.02259 v[12]|2603\.29493: .*)\)", model) for model in published
     )
@@ -378,6 +385,17 @@ def test_documents_of_one_file_share_a_column_at_any_length(kept, made, tokens, 
     results = [of_task(kept, "vt", "match_all", "7", ("7",), round(4.4 * n)) for n in tokens]
     results = [replace(r, example=replace(r.example, metadata=made)) for r in results]
     assert set(benchmark_rows(results)["length"]) == {length}
+
+
+def test_a_document_left_early_keeps_its_length_and_counts_once(kept):
+    read = [of_task(kept, "vt", "match_all", "7", ("7",), 64_000) for _ in range(3)]
+    for number, chunks in enumerate((1, 2, 8)):
+        parts = [Chunk(i, "", 8000 * i, 8000 * (i + 1), 2000) for i in range(chunks)]
+        (turn,) = read[number].trace.turns
+        turns = [replace(turn, prompt=replace(turn.prompt, kind=Kind.READ, chunk=part)) for part in parts]
+        read[number] = replace(read[number], trace=replace(read[number].trace, turns=(*turns, turn)))
+    assert to_frame(read)["document_tokens"].tolist() == [16_000] * 3
+    assert benchmark_rows([*read, read[0]])[["length", "n"]].to_numpy().tolist() == [["16K", 3]]
 
 
 def test_longbench_v2_has_a_column_for_each_category(kept):

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from foreign_records import OPTIONS, RECORDS
 
+from memagent_lib.cli import main
 from memagent_lib.data import load, make, read_original, save
 from memagent_lib.data.formats import read_pool
 from memagent_lib.scoring import score
@@ -202,6 +203,10 @@ def test_memagents_ruler_files_are_scored_by_their_tasks_rule(tmp_path):
     (niah,) = read(lines(tmp_path / "eval_niah_multivalue_8192.json", json.dumps([record])), "memagent")
     assert (niah.task, niah.rule, niah.answers) == ("ruler/niah_multivalue", "match_all", ("one", "two"))
     assert (niah.document, niah.question) == ("all of it", "what?")
+    alike = lines(tmp_path / "eval_fwe_8192.json", json.dumps([record, record | {"context": "other words"}]))
+    out = tmp_path / "fwe.parquet"
+    assert main(["data", "--from", "memagent", str(alike), "--out", str(out)]) == 0, "made questions may be alike"
+    assert len({example.id for example in load(out)}) == 2
     (qa,) = read(lines(tmp_path / "eval_qa_1_8192.json", json.dumps([record])), "memagent")
     assert (qa.task, qa.rule, qa.answers) == ("ruler/qa_1", "lenient", ("one",))
 

@@ -368,6 +368,17 @@ def test_a_question_in_a_file_of_another_name_replaces_itself(kept: Result, tmp_
     assert saved["file"].tolist() == ["folder/a.parquet", "b.parquet"], "another rule is another result"
 
 
+def test_another_file_of_one_name_replaces_nothing(kept: Result, lost: Result, tmp_path: Path) -> None:
+    results = []
+    for folder, result in (("needles", kept), ("multihop", lost), ("needles", kept)):
+        metadata = result.example.metadata | {"file": f"{folder}/test_4.parquet", "file_name": "test_4.parquet"}
+        result = replace(result, example=replace(result.example, metadata=metadata))
+        results += save_rows(frame([result]), tmp_path, "small")
+    assert results == []
+    saved = pd.read_parquet(tmp_path / "small.parquet")
+    assert saved["file"].tolist() == ["multihop/test_4.parquet", "needles/test_4.parquet"]
+
+
 def test_files_of_one_name_have_their_folders_in_tables(kept: Result, tmp_path: Path) -> None:
     files = [save([kept.example], tmp_path / name) for name in ("a/x/test.parquet", "b/x/test.parquet", "c.parquet")]
     named = [example.metadata["file_name"] for example in EvaluationPlan(files).examples()]

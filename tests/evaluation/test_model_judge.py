@@ -70,6 +70,7 @@ def test_equal_prompts_are_judged_once_and_saved(results, tokenizer, tmp_path):
     again, fresh = opened(tokenizer, lenient)
     judgement = again.judge(twice, tmp_path)
     assert (judgement.cached, len(fresh.requests)) == (2, 0)
+    assert judgement.metrics(twice)["decided"] == 2, "a document in two data files counts once"
     assert [verdict.value for verdict in judgement.verdicts] == [0, 1, 0]
     other, asked = opened(tokenizer, lenient, WORDS + "\nBe strict.")
     assert other.judge(twice, tmp_path).cached == 0 and len(asked.requests) == 2

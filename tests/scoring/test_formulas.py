@@ -185,8 +185,8 @@ def oracle_word(reply: str, gold: tuple[str, ...]) -> float:
 
 
 def oracle_share(reply: str, gold: tuple[str, ...]) -> float:
-    """LongBench's passage count: right ones among all numbers in the reply."""
-    runs = "".join(c if c.isdecimal() else " " for c in reply).split()
+    """LongBench's passage count: right ones among all numbers in the reply, or in its box."""
+    runs = "".join(c if c.isdecimal() else " " for c in answer_in(reply)).split()
     wanted = ["".join(c if c.isdecimal() else " " for c in g).split()[0] for g in gold if any(c.isdecimal() for c in g)]
     return sum(run in wanted for run in runs) / len(runs) if runs else 0.0
 
@@ -210,6 +210,8 @@ def oracle_sequence(reply: str, gold: str) -> float:
 def oracle_classes(reply: str, gold: str) -> float:
     """LongBench's classes: one over the classes named, a class inside the right one's name not counted."""
     line = reply.lstrip("\n").split("\n")[0]
+    if "boxed" in reply:  # not in LongBench's own prompts
+        line = answer_in(line if "boxed" in line else reply).split("\n")[0]
     named = [label for label in LABELS if label in line and not (label in gold and label != gold)]
     return 1 / len(named) if gold in named else 0.0
 

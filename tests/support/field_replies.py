@@ -243,6 +243,31 @@ FIELD_REPLIES = [
     # scitix/sieval#19: a base model goes on with questions of its own.
     ("contains", "A: Odo\n\nQ: Who came?\nA: Bea", ["Odo"], 1),
     ("contains", "A: Bea\n\nQ: Who came?\nA: Odo", ["Odo"], 0),
+    # Beside a yes or no, a sentence explains; only the other word is another guess.
+    *[
+        ("contains", reply, ["yes"], 1)
+        for reply in (
+            r"\boxed{Yes, both are American}", "Answer: Yes; both films were shot in Italy",
+            "The answer is yes, he did.",
+        )
+    ],
+    ("contains", "Answer: No, only Ed Wood is American.", ["no"], 1),
+    *[("contains", rf"\boxed{{{said}}}", ["yes"], 0) for said in ("yes and no", "yes, no", "no, yes", "yes, maybe no")],
+    ("contains", r"\boxed{Lisbon, both are American}", ["Lisbon"], 0),
+    # LongBench and InfiniteBench ask for no box; in ours it is the answer, as for their other tasks.
+    ("similar", r"\boxed{return x}", ["return x"], 1),
+    ("similar", "The next line is `return x`.\n\n\\boxed{return x}", ["return x"], 1),
+    ("number_share", r"Paragraphs 3 and 5 are alike. \boxed{4}", ["4"], 1),
+    ("classes:City|Person", "It is no Person.\n\\boxed{City}", ["City"], 1),
+    ("first_line:f1", "It was built here:\n\\boxed{red house}", ["red house"], 1),
+    *[
+        ("choice_infinitebench", reply, ["Odo", "B"], 1)
+        for reply in (
+            "The correct choice is B.", "Option B", "The final answer is:\n\nB", "Answer: B", "**Answer: B**",
+            "The answer is **B**.", r"\boxed{\text{B}}", "<answer>B</answer>", "The answer is Odo. (C)",
+        )
+    ],
+    *[("choice_infinitebench", said, ["Odo", "B"], 0) for said in ("Option C", "I think a boy did it", "Not B but C")],
     # An article beside an answer is no guess.
     ("contains", r"\boxed{b. a}", ["b"], 1),
 ]  # fmt: skip

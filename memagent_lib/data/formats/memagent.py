@@ -62,12 +62,15 @@ def _evaluation_example(record: Record, path: Path, pool: str | Path | None) -> 
     question = record.get("input", str)
     number = fields.get("index", record.number - 1)
     exact = False
+    metadata = {"documents": fields.get("num_docs"), "index": number, "question_id": question}
     if "outputs" in fields:
         answers = record.texts("outputs")
         ruler_task = _task(path)
         task = f"ruler/{ruler_task}"
         id = f"{ruler_task}-{path.stem}-{record.number}"
         exact = not ruler_task.startswith("qa")
+        if exact:  # made questions: all of fwe are alike, so each record is a question of its own
+            del metadata["question_id"]
     else:
         number = record.get("index", int)  # LongBench's records have none, and are else like these
         answers = record.texts("answers")
@@ -80,7 +83,7 @@ def _evaluation_example(record: Record, path: Path, pool: str | Path | None) -> 
         document=_document(record, question, pool),
         answers=answers if exact else answers[:1],
         rule="match_all" if exact else "lenient",
-        metadata={"documents": fields.get("num_docs"), "index": number, "question_id": question},
+        metadata=metadata,
     )
 
 
