@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from memagent_lib.cli.agent_options import add_chat_template_option, chat_template_of
 from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option, switch
 from memagent_lib.models import find_model
-from memagent_lib.paths import default_model
+from memagent_lib.paths import default_model, display
 from memagent_lib.settings import key_value
 
 if TYPE_CHECKING:
@@ -136,8 +136,9 @@ def _make(a: argparse.Namespace) -> int:
         **parameters,
     )
     _warn_of_guesses(a.rule)
-    print(f"{n:,} examples of {a.task} in {save(_with_progress(examples, n), a.out)}")
-    look_next(command=f"memagent evaluate {shlex.quote(a.out)} --model MODEL --out FOLDER")
+    written = display(save(_with_progress(examples, n), a.out).absolute())
+    print(f"{n:,} examples of {a.task} in {written}")
+    look_next(command=f"memagent evaluate {shlex.quote(written)} --model MODEL --out FOLDER")
     return 0
 
 
@@ -175,11 +176,11 @@ def _convert(a: argparse.Namespace) -> int:
     finally:
         for agent in agents:
             agent.close()
-    written = save(_with_progress(examples, len(chosen.questions)), a.out)
+    written = display(save(_with_progress(examples, len(chosen.questions)), a.out).absolute())
     for note in chosen.notes:
         print(note)
     print(f"{len(chosen.questions):,} questions of {', '.join(paths)} in {written} ({chosen.summary()})")
-    look_next(command=f"memagent evaluate {shlex.quote(str(written))} --model MODEL --out FOLDER")
+    look_next(command=f"memagent evaluate {shlex.quote(written)} --model MODEL --out FOLDER")
     return 0
 
 

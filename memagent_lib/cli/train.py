@@ -56,6 +56,7 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(a: argparse.Namespace) -> int:
     from memagent_lib import panel
+    from memagent_lib.paths import absolute, display
     from memagent_lib.rl import launch, require_training
     from memagent_lib.tracking import Experiment
 
@@ -64,7 +65,7 @@ def run(a: argparse.Namespace) -> int:
     if a.dry_run:
         _print_loaded(recipe, a.settings)  # first, because loading the recipe runs its reader's file
     config = panel.load_recipe(recipe, a.settings)
-    out = a.out or f"runs/{Path(a.recipe).stem}"
+    out = absolute(a.out or f"runs/{Path(a.recipe).stem}")
     if a.dry_run:
         from memagent_lib.rl import dry_run
 
@@ -79,7 +80,7 @@ def run(a: argparse.Namespace) -> int:
     started = launch(config, out, resume=a.resume)
     print(f"training in {started.folder.path}; it continues when this terminal closes")
     if a.detach:
-        look_next(command=f"memagent follow {shlex.quote(out)}")
+        look_next(command=f"memagent follow {shlex.quote(display(out))}")
         return 0
     print("Ctrl-C stops it after its current step and a checkpoint; --resume continues from there", flush=True)
     return _ended(started, panel.watch(started, stop_on_interrupt=True))

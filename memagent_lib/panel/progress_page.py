@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -57,7 +58,7 @@ TILES = (
     Tile("score by task", {"rollout/acc/*": ""}, percent, "The same for each task alone"),
     Tile(
         "validation accuracy",
-        {"val-core/*/acc/mean@1": ""},
+        {"val-core/*/acc/mean@N": ""},
         percent,
         "Share of right answers on documents that are not trained on, read without sampling",
     ),
@@ -227,13 +228,14 @@ def span(seconds: float) -> str:
 def _lines(points: Mapping[str, Points], metric: str, name: str) -> dict[str, Points]:
     """Return the lines of a metric, by name; none if the run has not logged it, and one per task for a ``*``.
 
-    A first word that all tasks' names have in common is left out.
+    A first word that all tasks' names have in common is left out. ``@N`` stands for any number of replies.
     """
-    before, star, after = metric.partition("*")
-    if not star:
+    if "*" not in metric:
         return {name: points[metric]} if metric in points else {}
-    matching = [logged for logged in points if logged.startswith(before) and logged.endswith(after)]
-    tasks = [logged[len(before) : len(logged) - len(after)] for logged in matching]
+    pattern = re.compile(re.escape(metric).replace(r"\*", "(.+)").replace("@N", r"@\d+"))
+    found = {logged: match[1] for logged in points if (match := pattern.fullmatch(logged))}
+    matching = list(found)
+    tasks = list(found.values())
     first_word = f"{tasks[0].partition('_')[0]}_" if tasks else ""
     # The tasks of one family often begin with its name.
     if all(task.startswith(first_word) for task in tasks):

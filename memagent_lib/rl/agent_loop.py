@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 import threading
 import time
 import traceback
@@ -126,6 +127,9 @@ class VerlBackend:
         return None
 
 
+_NAME_OF_TRAINER = re.compile(r"s\d+p\d+")
+
+
 class MemAgentLoop(AgentLoopBase):
     """Reads one document with one agent. :meth:`run` returns an output per reply; the last one carries the reward."""
 
@@ -189,11 +193,13 @@ class MemAgentLoop(AgentLoopBase):
         uid = str(row.get("uid", ""))
         step = int(row.get("global_steps", 0))
         rollout = int(row.get("session_id", 0))
+        # verl names the prompts of a validation at random.
+        prompt = uid if _NAME_OF_TRAINER.fullmatch(uid) else ""
         backend = replace(
             self.agent.backend,
             sampling=sampling,
             session=uid,
-            seeds=(self.seed, step, example.id, uid, rollout),
+            seeds=(self.seed, step, example.id, prompt, rollout),
             finished=self._beat,
             extra_fields={},  # a copy would share that of all rollouts
         )

@@ -249,8 +249,8 @@ class Recipe:
     """All settings of a training run. ``verl`` maps verl's dotted names to values, which override everything else.
 
     A setting of :data:`~memagent_lib.rl.verl.verl_keys.DEFAULTS` that ``verl`` leaves out gets its published value, and
-    one of :data:`~memagent_lib.rl.verl.verl_keys.OWNED` is refused. A name that starts with ``+`` adds a setting that
-    verl's configuration does not have.
+    one of :data:`~memagent_lib.rl.verl.verl_keys.OWNED` or ``OWNED_TABLES`` is refused. A name that starts with ``+``
+    adds a setting that verl's configuration does not have.
     """
 
     model: ModelConfig

@@ -19,6 +19,8 @@ from memagent_lib.cli import main, parser
 from memagent_lib.cli.doctor import ENGINES, NEEDED_GB, examine, report
 from memagent_lib.data import load
 from memagent_lib.findings import Finding, Health
+from memagent_lib.rl import Recipe, resolved
+from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.status_line import StatusLine
 
 ROOT = Path(__file__).parents[2]
@@ -279,6 +281,33 @@ def test_a_recipe_is_found_from_a_folder_below_the_root_too(monkeypatch, capsys)
     assert "verl.actor_rollout_ref.rollout.n must be at least 2" in capsys.readouterr().err
     assert main(["train", "missing.toml", "--dry-run"]) == 2
     assert str(ROOT / "missing.toml") in capsys.readouterr().err
+
+
+def test_runs_and_data_are_below_the_root_from_any_folder(tmp_path, tokenizer_folder, monkeypatch, capsys):
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    assert main(["data", "needle", "--n", "1", "--chunks", "1", "--model", tokenizer_folder, "--out", "a.parquet"]) == 0
+    assert "memagent evaluate below/a.parquet" in capsys.readouterr().err
+    tables = {"data": {"train": "below/a.parquet", "eval": "below/a.parquet"}, "model": {"path": "./runs/model"}}
+    tables |= {"reading": {"chunk_tokens": 48, "memory_tokens": 16, "answer_tokens": 8, "question_tokens": 16}}
+    recipe = Recipe.from_tables(tables | {"verl": {"trainer.total_training_steps": 1}})
+    found = resolved(recipe, RunFolder(tmp_path / "runs" / "seven"))
+    assert (found.data.eval, found.model.path) == ((str(tmp_path / "below/a.parquet"),), str(tmp_path / "runs/model"))
+    assert main(["export", "runs/seven"]) == 2
+    assert "runs/seven is not the folder of a training run" in capsys.readouterr().err
+    folders = []
+
+    def launched(_: object, folder: object, resume: bool) -> None:
+        folders.append(folder)
+        raise ValueError("far enough")
+
+    monkeypatch.setattr("memagent_lib.rl.launch", launched)
+    monkeypatch.setattr("memagent_lib.rl.require_training", lambda: None)
+    recipe = ROOT / "experiments/pocket/recipes/pocket_demo.toml"
+    assert main(["train", str(recipe), "--out", "runs/seven", "--tracking", "runs"]) == 2
+    assert folders == [tmp_path / "runs" / "seven"]
 
 
 @pytest.mark.parametrize(

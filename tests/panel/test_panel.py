@@ -178,7 +178,7 @@ def test_the_curves_explain_their_marks_and_name_what_is_missing(tmp_path: Path)
     assert "Dots: each step; lines: running mean of 5 steps." in drawn
     assert "Not logged by this run: score by task, evidence in memory, entropy" in drawn
     assert re.search(r"validation accuracy<span[^>]*>needle <b>50%</b>", drawn)
-    several = {f"val-core/pocket_{task}/acc/mean@1": [(0, 0.5)] for task in ("needle", "two_hops")}
+    several = {f"val-core/pocket_{task}/acc/mean@4": [(0, 0.5)] for task in ("needle", "two_hops")}
     assert set(re.findall(r">([a-z_]+) <b>50%</b>", curves(Progress(tmp_path, status, points=several)))) == {
         "needle",
         "two_hops",

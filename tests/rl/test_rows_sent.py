@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from types import SimpleNamespace
 
 import pytest
@@ -98,3 +99,14 @@ async def test_a_prompt_with_a_failed_rollout_sends_no_row(queue):
     await prompt_with(queue, failing=1)
     assert queue.rows == []
     assert queue.status[-1] == ("s000007p00000", "failure")
+
+
+def test_of_verls_numbered_workers_only_the_first_saves_traces() -> None:
+    from verl.experimental.agent_loop.agent_loop import AgentLoopManager
+
+    from memagent_lib.rl.verl.rollout_worker import WORKER, saves_traces
+
+    named = inspect.getsource(AgentLoopManager._init_agent_loop_workers)
+    assert f'name=f"{WORKER}{{i}}" + f"_{{uuid4().hex[:8]}}"' in named
+    assert [n for n in range(12) if saves_traces(f"{WORKER}{n}_0badcafe")] == [0]
+    assert saves_traces("a server that runs its own loops")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -30,7 +31,15 @@ class Server:
         )
 
 
-async def seeds(tokenizer, seed: int = 0, step: int = 1, name: str = "a", rollout: int = 0, temperature: float = 1.0):
+async def seeds(
+    tokenizer,
+    seed: int = 0,
+    step: int = 1,
+    name: str = "a",
+    rollout: int = 0,
+    temperature: float = 1.0,
+    uid: str = "",
+):
     """The seeds of one rollout's turns."""
     from memagent_lib.rl.agent_loop import MemAgentLoop
 
@@ -39,7 +48,7 @@ async def seeds(tokenizer, seed: int = 0, step: int = 1, name: str = "a", rollou
     example = Example(
         id=name, task="toy", question="code?", document="the mill drifts " * 20, answers=("x",), rule="exact"
     )
-    row = example.to_record() | {"raw_prompt": example.to_record()["prompt"], "uid": f"s{step}p0"}
+    row = example.to_record() | {"raw_prompt": example.to_record()["prompt"], "uid": uid or f"s{step}p0"}
     await loop.run({"temperature": temperature}, **row, global_steps=step, session_id=rollout)
     return [request.get("seed") for request in server.requests]
 
@@ -54,6 +63,13 @@ async def test_every_turn_has_its_own_seed_and_the_same_again(tokenizer):
     assert not set(first) & set(drawn)
     assert len(set(drawn)) == len(drawn)
     assert all(0 <= seed < 1 << 31 for seed in first + drawn)
+
+
+async def test_a_validation_draws_the_same_replies_again(tokenizer):
+    """verl gives its prompts a random name each time."""
+    again = [await seeds(tokenizer, uid=str(uuid.uuid4())) for _ in range(2)]
+    assert again[0] == again[1]
+    assert set(again[0]).isdisjoint(await seeds(tokenizer, uid=str(uuid.uuid4()), step=2))
 
 
 async def test_greedy_reading_needs_no_seed(tokenizer):

@@ -11,7 +11,7 @@ from memagent_lib.prompts import Encoder, Template
 from memagent_lib.readers import READERS
 from memagent_lib.rl.config import Recipe, flatten
 from memagent_lib.rl.run_folder import RunFolder
-from memagent_lib.rl.verl.verl_keys import ACTOR, DEFAULTS, KINDS, MINI_BATCH, OWNED, RENAMED, ROLLOUT
+from memagent_lib.rl.verl.verl_keys import ACTOR, DEFAULTS, KINDS, MINI_BATCH, OWNED, OWNED_TABLES, RENAMED, ROLLOUT
 from memagent_lib.rl.verl.verl_settings import compose, verl_settings
 from memagent_lib.settings import SettingsError
 from memagent_lib.trace import Kind
@@ -109,6 +109,15 @@ def test_overrides_win_and_may_be_bare_words(recipe):
         ),
         ("data.train=[]", ["train must be a path"]),
         ("steps=3", ["table.key=value"]),
+        *(
+            (f"verl.{name}=my.py", [f"verl.{name} must be left out", "memagent data --rule FILE.py:NAME"])
+            for name in (
+                "reward.custom_reward_function.path",
+                "+reward.reward_manager.name",
+                "custom_reward_function.path",
+                "reward_model.reward_manager",
+            )
+        ),
         ("verl.data.shuffle=false", ["verl.data.shuffle must be left out, got False: [data] decides which examples"]),
         ("verl.+trainer.total_epochs=1", ["must be left out, got 1: verl.trainer.total_training_steps ends a run"]),
         ("verl.trainer.default_local_dir=x", ["must be left out, got 'x': checkpoints are in the run's folder"]),
@@ -137,6 +146,7 @@ def test_every_new_name_of_an_old_key_is_one_of_verls():
     assert {now.removeprefix("verl.").split(" ")[0] for now in RENAMED.values()} <= set(known)
     assert set(KINDS) <= set(known)
     assert set(OWNED) <= set(known)
+    assert all(any(name.startswith(f"{table}.") for name in known) for table in OWNED_TABLES)
 
 
 def test_reused_log_probs_need_our_loss_and_one_optimizer_step(recipe):

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from memagent_lib.backends import ModelShape, shape_of
-from memagent_lib.paths import bytes_of
 from memagent_lib.prompts import Encoder
 from memagent_lib.provenance import cores
 from memagent_lib.rl.config import Recipe
@@ -67,7 +66,7 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
             "distributed_executor_backend": "uni",  # a worker of its own waits for the engine by spinning
             "block_size": 32,  # prefixes are shared in whole blocks, and 128 is most of a small prompt
         },
-        f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": _bucket_mb(recipe.model.path),
+        f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": _bucket_mb(shape),
         SERVERS: recipe.nodes * fit.servers,
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
     }
@@ -113,10 +112,9 @@ def servers_of_node(recipe: Recipe) -> int:
     return workers * min(MOST_SERVERS, max(1, cores() // workers))
 
 
-def _bucket_mb(model: str) -> int:
-    """Choose the size of the buckets in which weights travel, so that the largest tensor fits in one bucket."""
-    size = bytes_of(model, "*.safetensors") >> 20
-    return min(LARGEST_BUCKET_MB, 16 + 2 * size)  # twice: a model stored in half precision is sent in single
+def _bucket_mb(shape: ModelShape) -> int:
+    """Choose the size of the buckets in which weights travel in fp32: the whole model in one if it is small."""
+    return min(LARGEST_BUCKET_MB, 16 + (4 * shape.parameters >> 20))
 
 
 def require_platform() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from memagent_lib.backends import config_of
 from memagent_lib.models import find_model, require_adapter_of, shapes_of
+from memagent_lib.paths import absolute, input_path
 from memagent_lib.plugins import absolute_plugin, is_plugin
 from memagent_lib.prompts import Encoder, template_path
 from memagent_lib.provenance import require_packages
@@ -83,7 +84,7 @@ def require_training() -> None:
 
 def resolved(recipe: Recipe, folder: RunFolder) -> Recipe:
     """Return the recipe with absolute paths and a named tracking store, so that the working directory is irrelevant."""
-    data = recipe.data.with_paths(lambda path: str(Path(path).expanduser().absolute()))
+    data = recipe.data.with_paths(lambda path: str(absolute(path)))
     tracking = recipe.tracking
     reading = recipe.reading
     model = recipe.model.with_paths(_located)
@@ -95,14 +96,13 @@ def resolved(recipe: Recipe, folder: RunFolder) -> Recipe:
         reading = dataclasses.replace(reading, reader=absolute_plugin(reading.reader))
     verl = dict(recipe.verl)
     if recipe.adapter:
-        verl[ADAPTER] = str(Path(recipe.adapter).expanduser().absolute())
+        verl[ADAPTER] = str(absolute(recipe.adapter))
     return dataclasses.replace(recipe, data=data, model=model, tracking=tracking, reading=reading, verl=verl)
 
 
 def _located(model: str) -> str:
-    if looks_like_path(model) and not Path(model).expanduser().exists():
-        return str(Path(model).expanduser().absolute())
-    return find_model(model)
+    path = input_path(model)
+    return str(path) if looks_like_path(model) and not path.exists() else find_model(model)
 
 
 def checked(recipe: Recipe, folder: RunFolder, resume: bool) -> Recipe:
@@ -144,7 +144,7 @@ def window_checked(recipe: Recipe) -> Encoder:
             f"no model at {model}: the folder must hold config.json, a tokenizer and weights, or an adapter"
         )
     encoder = encoder_of(recipe)
-    encoder.require_window(config_of(model).max_position_embeddings, f"the model {model}")
+    encoder.require_window(config_of(model).get_text_config().max_position_embeddings, f"the model {model}")
     chosen = recipe.verl.get(f"{ROLLOUT}.max_model_len")
     if chosen is not None:
         encoder.require_window(chosen, f"verl's {ROLLOUT}.max_model_len")

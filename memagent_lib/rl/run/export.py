@@ -11,7 +11,7 @@ from typing import Any
 from memagent_lib.agent import AgentSettings
 from memagent_lib.errors import UserError
 from memagent_lib.models import TOKENIZER_FILES, merged_weights, name_of, record_base, save_adapter
-from memagent_lib.paths import apply_umask, display, write_atomically
+from memagent_lib.paths import absolute, apply_umask, display, write_atomically
 from memagent_lib.prompts import Template
 from memagent_lib.rl.config import ReadingConfig, Recipe
 from memagent_lib.rl.run_folder import Checkpoint, RunFolder
@@ -29,13 +29,13 @@ def export_checkpoint(run: str | Path, step: int | None = None, target: str | Pa
     ``step`` is by default that of the last checkpoint, and ``target`` is ``step_N/model`` in the run's folder. Raises
     :class:`ExportError` if the run has no such checkpoint, or if ``target`` or the folder of its adapters exists.
     """
-    folder = RunFolder(Path(run).absolute())
+    folder = RunFolder(absolute(run))
     if not folder.config.is_file():
         raise ExportError(f"{display(folder.path)} is not the folder of a training run: it has no {folder.config.name}")
     checkpoint = _chosen(folder, step)
     to = folder.path / f"step_{checkpoint.step}" / "model"
     if target:
-        to = Path(target).absolute()
+        to = absolute(target)
     made = [to]
     if _adapter_note(checkpoint.huggingface).is_file():
         made.append(adapter_beside(to))

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from memagent_lib.paths import write_atomically
+from memagent_lib.paths import absolute, write_atomically
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.cpu import free_bytes, require_free
 from memagent_lib.rl.run.checks import active, checked, require_training, resolved
@@ -29,7 +29,7 @@ def launch(recipe: Recipe, run_folder: str | Path, resume: bool = False, stop_at
     :class:`BudgetError`, :class:`PlanError` or :class:`RunError` before any process is started or stopped.
     """
     require_training()
-    folder = RunFolder(Path(run_folder).absolute())
+    folder = RunFolder(absolute(run_folder))
     recipe = resolved(recipe, folder)
     device = chosen_device(recipe.model.device)
     trained = checked(recipe, folder, resume)

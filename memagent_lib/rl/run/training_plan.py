@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from memagent_lib.backends import ModelShape, config_of, shape_of
 from memagent_lib.data import count
 from memagent_lib.errors import UserError
-from memagent_lib.paths import bytes_of
+from memagent_lib.paths import absolute, bytes_of
 from memagent_lib.prompts import Encoder
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.cpu import (
@@ -334,7 +334,7 @@ def dry_run(recipe: Recipe, run_folder: str | Path, resume: bool = False) -> Tra
     :meth:`TrainingPlan.check` to learn whether the run fits.
     """
     require_training()
-    folder = RunFolder(Path(run_folder).absolute())
+    folder = RunFolder(absolute(run_folder))
     recipe = resolved(recipe, folder)
     check_leftovers(folder, resume)
     encoder = models_checked(recipe)

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 
 from memagent_lib.errors import UserError
+from memagent_lib.paths import absolute
 from memagent_lib.rl.run_folder import (
     SAVE_SECONDS,
     SECONDS,
@@ -126,6 +127,6 @@ class TrainingRun:
 
 def attach(run_folder: str | Path) -> TrainingRun:
     """Return the run in a folder, to follow or to stop. Raises ``FileNotFoundError`` if the folder has no run."""
-    run = TrainingRun(RunFolder(Path(run_folder).absolute()))
+    run = TrainingRun(RunFolder(absolute(run_folder)))
     run.status()  # raises if there is no run
     return run

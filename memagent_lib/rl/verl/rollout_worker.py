@@ -16,7 +16,21 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
+from memagent_lib.rl.agent_loop import leave_traces_to_others
+
 COLUMNS = ("uid", "session_id", "global_steps", "data_source", "reward_model")  # the columns that verl reads later
+
+
+WORKER = "agent_loop_worker_"
+"""How the names that verl gives to its workers begin; their numbers follow."""
+
+
+def saves_traces(actor: str) -> bool:
+    """Return whether the worker in an actor of this name saves traces: of those that verl numbers, only the first.
+
+    Every worker would save the first rollouts of a step.
+    """
+    return not actor.startswith(WORKER) or actor.startswith(f"{WORKER}0_")
 
 
 class RolloutWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
@@ -25,6 +39,8 @@ class RolloutWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
     def __init__(self, *args: Any, **settings: Any):
         super().__init__(*args, **settings)
         self.groups: dict[str, _Group] = {}
+        if not saves_traces(ray.get_runtime_context().get_actor_name() or ""):
+            leave_traces_to_others()
 
     async def _run_prompt(self, prompt: dict, sampling_params: dict, trajectory: dict, trace: bool = False) -> None:
         """Run all rollouts of a prompt as verl does. If one of them fails, nothing is sent for that prompt."""

@@ -88,6 +88,7 @@ OWNED = {
         f"advantages come from the rewards as they are; set verl.{ACTOR}.use_kl_loss for a penalty in the loss", False
     ),
     "critic.enable": Owned("the objective has no critic", False),
+    f"{ACTOR}.shuffle": Owned("the rows of a batch are shuffled wherever it makes several optimizer steps"),
     f"{ACTOR}.grad_clip": Owned(f"verl reads verl.{ACTOR}.optim.clip_grad instead"),
     "trainer.default_local_dir": Owned("checkpoints are in the run's folder, where --resume and the export find them"),
     "trainer.del_local_ckpt_after_load": _CHECKPOINTS,
@@ -97,6 +98,10 @@ OWNED = {
     "trainer.v1.trainer_mode": Owned("the trainer of a run extends verl's synchronous one", "sync"),
     "trainer.val_only": Owned("a run trains; `memagent evaluate` scores a policy without training it", False),
 }
+
+_SCORING = Owned("the agent loop scores by each example's rule; name a judge with `memagent data --rule FILE.py:NAME`")
+OWNED_TABLES = dict.fromkeys(("reward", "custom_reward_function", "reward_model", "sandbox_fusion"), _SCORING)
+"""Tables of verl of which every setting is decided here."""
 
 # Keys of recipes before 2026-11-26, and the settings that replace them now.
 RENAMED = {
@@ -130,7 +135,7 @@ def completed(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``chosen``, completed with :data:`DEFAULTS`.
 
     Raises ``ValueError``, which names the setting, if a value is missing, of the wrong type, or unusable for training,
-    or if the setting is one of :data:`OWNED`.
+    or if the setting is one of :data:`OWNED` or of :data:`OWNED_TABLES`.
     """
     _check_owned(chosen)
     values = DEFAULTS | dict(chosen)
@@ -154,10 +159,15 @@ def mini_batches(values: Mapping[str, Any]) -> int:
 
 def _check_owned(chosen: Mapping[str, Any]) -> None:
     for name, value in chosen.items():
-        owned = OWNED.get(name.removeprefix("+"))
+        owned = _owned(name.removeprefix("+"))
         if owned and (owned.value is None or value != owned.value):
             right = "left out" if owned.value is None else repr(owned.value)
             raise ValueError(f"verl.{name} must be {right}, got {value!r}: {owned.reason}")
+
+
+def _owned(name: str) -> Owned | None:
+    tables = (owned for table, owned in OWNED_TABLES.items() if name == table or name.startswith(f"{table}."))
+    return OWNED.get(name) or next(tables, None)
 
 
 def _check_numbers(values: Mapping[str, Any]) -> None:
