@@ -184,7 +184,7 @@ def open_agent(
             set_options["needed_window"] = needed_window(encoder, reader)
         with status_line(f"loading {Path(model).name} with {backend}"):
             backend = open_backend(backend, path, sampling, **set_options)
-    return Agent(encoder, backend, reader, provenance.model_hash(path), action)
+    return Agent(encoder, backend, reader, provenance.model_hash(path), action, tokenizer.digest)
 
 
 def _require_known_kinds(template: Template, reader: Reader) -> None:
@@ -238,6 +238,8 @@ class Agent:
     """What identifies the model: the hash of its folder's weights or of its GGUF file, or its name."""
     on_bad_memory: OnBadMemory = OnBadMemory.TAKE
     """What happens to a reply that is no memory."""
+    tokenizer_digest: str = ""
+    """What identifies the tokenizer and its chat template, which are not part of the weights; "" leaves them out."""
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -258,6 +260,8 @@ class Agent:
             reader["server"] = served
         if self.on_bad_memory is not OnBadMemory.TAKE:
             reader["on_bad_memory"] = str(self.on_bad_memory)
+        if self.tokenizer_digest:
+            reader["tokenizer"] = self.tokenizer_digest
         return reader | {
             "template": {"name": template.name, "empty_memory": template.empty_memory} | words,
             "budget": self.encoder.budget.sizes,

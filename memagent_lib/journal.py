@@ -22,7 +22,7 @@ from memagent_lib.errors import UserError
 from memagent_lib.trace import Prompt, Reply
 
 VERSION = 2
-_SERVER = "server"  # the entry of an identity that journals of older versions lack
+_NEWER = ("server", "tokenizer")  # the entries of an identity that journals of older versions lack
 _LONGEST_HEADER = 1 << 22
 
 
@@ -175,7 +175,7 @@ class Journal:
         try:
             header = json.loads(first)
             version = header["memagent_journal"]
-            before = {_SERVER: self._identity.get(_SERVER)} | header["identity"]
+            before = {name: self._identity.get(name) for name in _NEWER} | header["identity"]
         except (ValueError, KeyError, TypeError) as odd:
             raise JournalError(f"{self.path} is no journal, and was left as it is; choose another path") from odd
         if version != VERSION:

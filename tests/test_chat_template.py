@@ -9,6 +9,8 @@ from hostile import serving
 
 from memagent_lib.agent import AgentSettings, open_agent
 from memagent_lib.backends import Scripted
+from memagent_lib.data import Example
+from memagent_lib.evaluation import evaluate
 from memagent_lib.prompts import Budget
 from memagent_lib.text import Tokenizer
 
@@ -79,6 +81,33 @@ def test_arguments_are_part_of_a_journals_identity(qwen3):
     assert "chat_template" not in opened(qwen3).identity
     off = opened(qwen3, chat_template={"enable_thinking": False})
     assert off.identity["chat_template"] == {"enable_thinking": False}
+
+
+def test_tokenizer_and_template_are_part_of_an_identity(qwen3):
+    before = opened(qwen3).identity
+    assert opened(qwen3).identity == before
+    (qwen3 / "chat_template.jinja").write_text(QWEN3.replace("user", "human"))
+    mended = opened(qwen3).identity
+    assert [name for name in before if before[name] != mended[name]] == ["tokenizer"]
+    table = json.loads((qwen3 / "tokenizer.json").read_text())
+    (qwen3 / "tokenizer.json").write_text(json.dumps(table | {"normalizer": {"type": "Lowercase"}}))
+    other = opened(qwen3).identity
+    assert [name for name in before if other[name] != mended[name]] == ["tokenizer"]
+
+
+def test_another_tokenizer_of_a_server_reads_again(qwen3, tmp_path):
+    other = shutil.copytree(qwen3, tmp_path / "other")
+    (other / "chat_template.jinja").write_text(QWEN3.replace("user", "human"))
+    example = Example(id="1", task="own", question="q", document="The code is 4711.", answers=("4711",))
+    posts = []
+    with serving() as server:
+        for tokenizer in (qwen3, qwen3, other):
+            options = {"template": "short", "budget": {"chunk_tokens": 48}, "base_url": server.url}
+            agent = open_agent("small", "openai", tokenizer=tokenizer, **options)
+            evaluate(agent, [example], folder=tmp_path / "out", progress=False)
+            agent.close()
+            posts.append(server.posts)
+    assert posts == [2, 2, 4]
 
 
 def test_memagent_json_has_the_arguments_that_a_model_needs(qwen3):

@@ -92,6 +92,14 @@ def test_a_journal_of_another_job_is_refused_with_the_difference(tmp_path):
         Journal(tmp_path / "j", SETTINGS | {"model": "large", "template": {"read": "x", "gate": "z"}})
 
 
+def test_a_journal_without_a_tokenizer_is_of_any_tokenizer(tmp_path):
+    Journal(tmp_path / "older", SETTINGS).close()
+    Journal(tmp_path / "older", SETTINGS | {"tokenizer": "a"}).close()
+    Journal(tmp_path / "j", SETTINGS | {"tokenizer": "a"}).close()
+    with pytest.raises(JournalError, match=r"another job: tokenizer was 'a' and is 'b'; choose another"):
+        Journal(tmp_path / "j", SETTINGS | {"tokenizer": "b"})
+
+
 @pytest.mark.parametrize(
     "foreign",
     [

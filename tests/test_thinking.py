@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 import tokenizers
+from hostile import serving
 
 from memagent_lib.agent import Agent
-from memagent_lib.backends import BackendError, Scripted
+from memagent_lib.backends import BackendError, Sampling, Scripted, open_backend
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.thinking import Thoughts
 from memagent_lib.tokenizer import Tokenizer
@@ -124,6 +125,28 @@ def test_a_server_that_sets_thoughts_aside_leaves_the_text_alone(tmp_path):
     # vllm-project/vllm#27755: the field `reasoning` has the thought
     trace = Agent(encoder, Scripted(lambda text: Reply("391", thinking="17x23"))).read("text", "q")
     assert (trace.answer, trace.turns[-1].reply.thinking) == ("391", "17x23")
+
+
+@pytest.mark.parametrize("finish_reason", ["stop", "length"])
+def test_a_chat_server_that_hides_thoughts_has_memories(tmp_path, finish_reason):
+    tokenizer = model(tmp_path, {"<think>": False, "</think>": False}, f"{CHAT}<think>\n{{# </think> #}}")
+    assert tokenizer.thoughts.opened
+    template, budget = Template.load("short"), Budget(chunk_tokens=48, memory_tokens=24, answer_tokens=12)
+    with serving() as server:
+        choice = {"message": {"content": "the code is 4711"}, "finish_reason": finish_reason}
+        server.reply = lambda body: {"choices": [choice]}
+        backend = open_backend("openai", "small", Sampling(), base_url=server.url, api="chat")
+        agent = Agent(Encoder(tokenizer, template, budget), backend)
+        try:
+            if finish_reason == "length":
+                with pytest.raises(BackendError, match="still thinking"):
+                    agent.read("The code is 4711.", "q")
+                return
+            trace = agent.read("The code is 4711.", "q")
+        finally:
+            agent.close()
+    assert {turn.reply.text for turn in trace.turns} == {"the code is 4711"}
+    assert {turn.reply.thinking for turn in trace.turns} == {""}
 
 
 @pytest.mark.parametrize("special", [True, False])

@@ -1,5 +1,6 @@
 """The tokenizer is the model's own, loaded without torch, and long texts are encoded once."""
 
+import copy
 import json
 import os
 import random
@@ -252,3 +253,15 @@ def test_a_bos_may_be_stated_in_the_configuration_alone(tmp_path, stated, begins
     tokenizer = Tokenizer.load(tmp_path)
     bos = [tokenizer.backend.token_to_id("<|im_start|>")] if begins else []
     assert tokenizer.chat("code") == [*bos, *tokenizer.encode("code\n")]
+
+
+def test_a_digest_is_of_the_tokenizer_and_not_of_its_use(tokenizer, tokenizer_folder):
+    used = copy.deepcopy(tokenizer.hf)
+    used(["a", "a longer text"], padding=True, truncation=True, max_length=2)
+    assert Tokenizer(used).digest == tokenizer.digest
+    assert Tokenizer.load(tokenizer_folder).digest == Tokenizer.load(tokenizer_folder).digest
+    used.chat_template += " "
+    assert Tokenizer(used).digest != tokenizer.digest
+    added = copy.deepcopy(tokenizer.hf)
+    added.add_tokens(["<think>"])
+    assert Tokenizer(added).digest != tokenizer.digest

@@ -14,6 +14,10 @@ class BackendError(UserError, RuntimeError):
     """A request got no reply. The example then ends in an error, never in an empty answer."""
 
 
+class ContentFiltered(BackendError):
+    """A server's filter refused a prompt or its reply, which says nothing about other prompts."""
+
+
 class BackendUnavailable(UserError, RuntimeError):
     """No request can succeed: the server is gone, refuses the key or lacks the model.
 

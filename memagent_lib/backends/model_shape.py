@@ -39,7 +39,8 @@ class ModelShape:
         # On this device tensors have shapes but no storage.
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)
-        heads, width = _kv_heads(config)
+        text = config.get_text_config()  # of a multimodal model, the part that reads text
+        heads, width = _kv_heads(text)
         parameters = sum(weight.numel() for weight in model.parameters())
         words = model.get_input_embeddings().weight.numel()
         # Tied embeddings are one table, used at both ends.
@@ -47,12 +48,12 @@ class ModelShape:
         return cls(
             parameters,
             body,
-            config.num_hidden_layers,
-            config.hidden_size,
+            text.num_hidden_layers,
+            text.hidden_size,
             heads * width,
-            config.vocab_size,
-            attention=config.num_attention_heads * width,
-            ffn=getattr(config, "intermediate_size", None) or 4 * config.hidden_size,
+            text.vocab_size,
+            attention=text.num_attention_heads * width,
+            ffn=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
         )
 
     def adapter_parameters(self, rank: int) -> int:

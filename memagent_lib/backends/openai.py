@@ -20,19 +20,28 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from memagent_lib.backends.interface import BackendError, BackendUnavailable, Sampling, require_room
+from memagent_lib.backends.interface import (
+    BackendError,
+    BackendUnavailable,
+    ContentFiltered,
+    Sampling,
+    require_room,
+)
 from memagent_lib.backends.retries import Circuit, RetryableError, RetryPolicy, retrying
 from memagent_lib.backends.server_dialect import Dialect
 from memagent_lib.backends.server_models import Card, cards_in, name_in, window_of
 from memagent_lib.backends.server_replies import (
     ATTEMPTS_WITHOUT_TEXT,
+    WITHOUT_FILTER,
     error_in,
+    is_flagged,
     is_out_of_credit,
     is_spent_for_today,
     message_in,
     reply_in,
     require_whole_prompt,
     retry_after_in,
+    takes_only_text,
 )
 from memagent_lib.backends.server_streams import is_stream, joined
 from memagent_lib.prompts import Request
@@ -44,6 +53,7 @@ if TYPE_CHECKING:
 PATHS = {"completions": "completions", "chat": "chat/completions"}
 CONNECTIONS = 256  # requests in flight
 FIRST_ANSWER_S = 10.0
+NEEDS_CHAT = "servers without token prompts need the chat api"
 _RETRYABLE = (408, 409, 425, 429)
 _NEVER = (501, 505)  # not implemented, and will not be
 
@@ -277,8 +287,16 @@ class OpenAICompatible:
             )
         if status == 429 and is_out_of_credit(body):
             return BackendUnavailable(f"the server at {self.base_url} has no credit left (status 429){why}")
+        if self._api == "completions" and takes_only_text(message):  # the LiteLLM proxy's has status 500
+            return BackendUnavailable(
+                f"the server at {self.base_url} takes no token ids as a prompt (status {status}){why}; {NEEDS_CHAT}"
+            )
         if status in _RETRYABLE or (status >= 500 and status not in _NEVER):
             return RetryableError(f"status {status}{why}", after=headers.get("Retry-After") or retry_after_in(body))
+        if status == 403 and is_flagged(body):
+            return ContentFiltered(
+                f"the server's content filter refuses the prompt (status 403){why}; {WITHOUT_FILTER}"
+            )
         if status in (401, 403):
             return BackendUnavailable(
                 f"the server at {self.base_url} refuses the API key (status {status}){why}; give the right api_key"
@@ -286,7 +304,7 @@ class OpenAICompatible:
         if status == 402:
             return BackendUnavailable(f"the server at {self.base_url} wants to be paid first (status 402){why}")
         if status == 404:
-            fix = "; servers without token prompts need the chat api" if self._api == "completions" else ""
+            fix = f"; {NEEDS_CHAT}" if self._api == "completions" else ""
             return BackendUnavailable(
                 f"the server at {self.base_url} does not know this address or the model {self.model!r} "
                 f"(status 404){why}{fix}"

@@ -26,7 +26,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from memagent_lib.backends.interface import BackendError, BackendUnavailable
+from memagent_lib.backends.interface import BackendError, BackendUnavailable, ContentFiltered
 
 PATIENCE_S = 2.0  # a chat client would rather wait this long than get an error
 T = TypeVar("T")
@@ -161,9 +161,11 @@ class Circuit:
 
         The circuit opens, as in :meth:`failed`, if the same refusal comes too many times in a row, except from
         unrelated clients. Any other refusal closes it, because a server that refuses one request is available for
-        others.
+        others. A content filter's refusals are not counted: they come faster than replies, so many come in a row.
         """
         self._verdict = None
+        if isinstance(refusal, ContentFiltered):
+            return
         if str(refusal) != self._last_refusal:
             self._refusals = 0
         self._refusals += 1

@@ -33,10 +33,11 @@ RAW = "skip_special_tokens"
 """A field of vLLM and SGLang. Without it, they remove the marks of a thought that are special tokens."""
 LIMITS = ("max_tokens", "max_completion_tokens")
 _REFUSED = re.compile(
-    r"unsupported|not support|unrecogni[sz]ed|unknown|unexpected|not permitted|extra_forbidden|cannot both"
+    r"unsupported|not support|unrecogni[sz]ed|unknown|unexpected|not permitted|extra_forbidden"
     r"|(invalid|not allowed).{0,20}(parameter|argument|field|property)|only the default",
     re.IGNORECASE,
 )
+_ONLY_ONE = re.compile(r"cannot both|only one of|mutually exclusive", re.IGNORECASE)
 _STREAMS_ONLY = re.compile(
     r"\bstream\W+(must|has to|should)\b.{0,20}\btrue|only support.{0,20}stream|non-?stream(ing)?\b"
     r"|enable.{0,20}\bstream",
@@ -84,8 +85,9 @@ class Dialect:
 
         ``sent`` are the request's fields; ``refusal`` is the body of a response with status 400 or 422. A neutral field
         is dropped if the refusal names it. Temperature, ``top_p`` and seed are dropped only if the refusal also reports
-        them as unsupported; a refused ``max_tokens`` is then sent as ``max_completion_tokens``. If the server only
-        streams, a stream is requested.
+        them as unsupported; a refused ``max_tokens`` is then sent as ``max_completion_tokens``. Of temperature and
+        ``top_p``, temperature remains if only one of them is allowed. If the server only streams, a stream is
+        requested.
         """
         words = _words(refusal)
         if not self._stream and _STREAMS_ONLY.search(words):
@@ -96,13 +98,16 @@ class Dialect:
         if neutral:
             self._leave_out(neutral)
             return True
-        if _TOO_LONG.search(words) or not _REFUSED.search(words):
+        only_one = _ONLY_ONE.search(words)
+        if _TOO_LONG.search(words) or not (only_one or _REFUSED.search(words)):
             return False
         if LIMITS[0] in named:
             self._limit = LIMITS[1]
             return True
         # Some hosted reasoning models allow only their own values of these.
         drawn = [name for name in named if name in ("temperature", "top_p", "seed")]
+        if only_one and {"temperature", "top_p"} <= set(drawn):  # Claude 4.5
+            drawn = ["top_p"]
         self._leave_out(drawn)
         return bool(drawn)
 

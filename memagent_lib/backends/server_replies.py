@@ -9,11 +9,11 @@ import json
 import re
 from typing import Any
 
-from memagent_lib.backends.interface import BackendError
+from memagent_lib.backends.interface import BackendError, ContentFiltered
 from memagent_lib.backends.retries import RetryableError
 from memagent_lib.prompts import Request
 from memagent_lib.text import whole_characters
-from memagent_lib.thinking import Parts
+from memagent_lib.thinking import Parts, Thoughts
 from memagent_lib.trace import Reply
 
 ATTEMPTS_WITHOUT_TEXT = 10  # if 30 % of all replies have no text, five would lose a turn in four hundred
@@ -25,6 +25,7 @@ FILTERED = frozenset({"content_filter", "safety", "recitation", "blocklist", "pr
 BROKEN_OFF = frozenset({"error", "abort", "aborted", "cancelled", "canceled", "network_error", "failed"})
 BROKEN_OFF |= {"insufficient_system_resource"}
 """Finish reasons of OpenAI's API, and of Gemini, Mistral, DeepSeek, GLM, vLLM and proxies, in lower case."""
+WITHOUT_FILTER = "read with another model, or have the filter switched off"
 WHERE_TEXT_GOES = "check the server's chat template and its parsers of thinking and of tool calls"
 MORE_ROOM = "if the model thinks first, raise thinking_tokens, or switch its thinking off"
 WINDOW_SETTINGS = {
@@ -36,6 +37,14 @@ WINDOW_SETTINGS = {
 """How to set each server's window, by the owner that its list of models names."""
 _FINAL = re.compile(r"context_length|invalid|not_found|unsupported")
 _NO_CREDIT = re.compile(rb"insufficient_quota|exceeded your current quota|billing_(hard_limit|not_active)")
+_FLAGGED = re.compile(
+    r"\bmoderation\b|\bcontent.policy\b|\b(input|prompt|message|content|request)s?\b.{,40}\bflagged\b", re.IGNORECASE
+)
+_TEXT_ONLY = re.compile(
+    r"\bprompt\b.{,60}\b(of type|expected|must be|should be|neither|is not) (a list of |an? )?(valid )?str(ing)?s?\b"
+    r"|untagged enum Prompt\b",
+    re.IGNORECASE,
+)
 _DAY_IS_SPENT = re.compile(rb"quotaId[^,}]{,200}PerDay")
 _RETRY_IN = re.compile(
     rb"(?:retryDelay\W{1,12}|Please retry in )(?:([0-9]+)h)?(?:([0-9]+)m(?!s))?(?:([0-9]+(?:\.[0-9]+)?)(m?)s)?"
@@ -63,6 +72,8 @@ def reply_in(body: dict[str, Any], request: Request) -> Reply:
     if thinking and not text and is_cut:
         text = f"<think>{thinking}"  # cut while it was thinking; the driver reports every unfinished thought
         thinking = None
+    if isinstance(text, str) and "text" not in choice and not thinking and not is_cut:
+        text = _with_thought_closed(text, request.thoughts)
     if not isinstance(text, str) or _is_empty(request.thoughts.split(text, separated=bool(thinking))):
         what = "a tool call" if message.get("tool_calls") else "no text"
         why = f"{what} in the reply (finish_reason {finish_reason!r})"
@@ -111,6 +122,27 @@ def is_out_of_credit(body: bytes) -> bool:
     Google has OpenAI's words for a limit per minute too, but then says when to try again.
     """
     return _NO_CREDIT.search(body[:_ERROR_BYTES]) is not None and retry_after_in(body) is None
+
+
+def is_flagged(body: bytes) -> bool:
+    """Return whether an error says that a filter flagged the prompt, which says nothing about other prompts.
+
+    OpenRouter's has the reasons and the flagged text in its metadata.
+    """
+    try:
+        table = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    error = table.get("error") if isinstance(table, dict) else None
+    metadata = error.get("metadata") if isinstance(error, dict) else None
+    if isinstance(metadata, dict) and (metadata.get("reasons") or metadata.get("flagged_input")):
+        return True
+    return _FLAGGED.search(message_in(body)) is not None
+
+
+def takes_only_text(message: str) -> bool:
+    """Return whether an error says that a prompt has to be text, so that the server takes no token ids."""
+    return _TEXT_ONLY.search(message) is not None
 
 
 def is_spent_for_today(body: bytes) -> bool:
@@ -169,12 +201,24 @@ def error_in(body: Any) -> tuple[int, bytes] | None:
 
 def _require_finished(reason: str, message: dict[str, Any]) -> None:
     if reason in FILTERED:
-        fix = "read with another model, or have the filter switched off"
-        raise BackendError(f"the server's content filter took the reply (finish_reason {reason!r}); {fix}")
+        raise ContentFiltered(
+            f"the server's content filter took the reply (finish_reason {reason!r}); {WITHOUT_FILTER}"
+        )
     if reason in BROKEN_OFF:
         raise RetryableError(f"the reply broke off (finish_reason {reason!r})")
     if message.get("refusal") and not message.get("content"):
         raise BackendError(f"the model refuses to reply: {str(message['refusal'])[:300]}")
+
+
+def _with_thought_closed(text: str, thoughts: Thoughts) -> str:
+    """Close the thought that the chat template here opened, if a chat server's complete reply has no mark of a thought.
+
+    Such a server renders a chat template of its own, with thinking switched off, or removes thoughts from replies.
+    """
+    if not thoughts.opened or thoughts.split(text).finished:
+        return text
+    apart = thoughts.split(text, separated=True)
+    return thoughts.family.closing + text if apart.finished and not apart.thinking else text
 
 
 def _is_empty(parts: Parts) -> bool:

@@ -53,7 +53,7 @@ class Transformers:
         self.sampling = sampling
         self._threads = threads
         self._drafts = drafts and not sampling.temperature
-        self.window = window or self.model.config.max_position_embeddings
+        self.window = window or self.model.config.get_text_config().max_position_embeddings
         self._waiting: list[tuple[Request, asyncio.Future]] = []
         self._worker: asyncio.Task | None = None
         self._ends = end_tokens(model, self._tokenizer)

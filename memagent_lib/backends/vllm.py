@@ -82,6 +82,10 @@ class VLLM:
         except BackendError:
             raise
         except Exception as failure:  # the base class of vLLM's errors changes with its versions
+            if getattr(self._engine, "errored", False):  # AsyncLLM, whose engine process has ended
+                raise BackendUnavailable(
+                    f"vLLM's engine has ended ({failure}); run the same command again"
+                ) from failure
             raise BackendError(f"vLLM gave no reply: {failure}") from failure
         output = final.outputs[0]
         ids = tuple(output.token_ids)

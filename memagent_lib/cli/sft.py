@@ -110,7 +110,7 @@ def _lessons(recipe: SftRecipe) -> tuple[Encoder, list[Row]]:
     template = Template.load(reading.template)
     encoder = Encoder(Tokenizer.load(recipe.model.path), template, reading.budget, reader.prompts)
     model = recipe.model.path
-    encoder.require_window(config_of(model).max_position_embeddings, f"the model {model}")
+    encoder.require_window(config_of(model).get_text_config().max_position_embeddings, f"the model {model}")
     left_out: Counter[str] = Counter()
     if recipe.data.traces:
         results = [result for folder in recipe.data.traces for result in read_results(absolute(folder) / "readings")]

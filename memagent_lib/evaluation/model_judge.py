@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import compress
@@ -34,6 +34,7 @@ SEAM_TOKENS = 16
 LONGMEMEVAL_TOKENS = 10
 """How much of a reply LongMemEval reads, because its judge may write no more."""
 _ALL_NEEDED = ("items", "match_all")  # rules for questions whose accepted answers are all needed
+_NEWER = ("tokenizer", "server")  # the entries of an identity that older versions did not have
 _VERDICTS = {"correct": 1.0, "incorrect": 0.0}
 _NAMED = re.compile(r"\b(?:not )?(?:in)?correct\b")
 
@@ -162,7 +163,8 @@ class ModelJudge:
             blind="{question}",
         )
         budget = Budget(question_tokens=room, answer_tokens=ANSWER_TOKENS)
-        self._agent = Agent(Encoder(tokenizer, template, budget, blind.prompts), backend, blind, weights or name)
+        encoder = Encoder(tokenizer, template, budget, blind.prompts)
+        self._agent = Agent(encoder, backend, blind, weights or name, tokenizer_digest=tokenizer.digest)
 
     def judge(self, results: Sequence[Result], folder: str | Path | None = None, concurrency: int = 64) -> Judgement:
         """Judge the answers of results. With a ``folder``, verdicts are saved there and found there again."""
@@ -184,9 +186,9 @@ class ModelJudge:
 
     def _journal(self, folder: str | Path) -> Journal:
         identity = self._agent.identity | {"prompt": self.prompt_hash}
-        # Files of an older version are named without the server's model and API.
-        older = _verdicts_file(folder, {name: value for name, value in identity.items() if name != "server"})
-        return Journal(older if older.exists() else _verdicts_file(folder, identity), identity)
+        # Files of older versions are named without the tokenizer, and without the server's model and API.
+        files = [_verdicts_file(folder, identity, without) for without in ((), _NEWER[:1], _NEWER)]
+        return Journal(next(filter(Path.exists, files), files[0]), identity)
 
     def prompt(self, result: Result) -> str:
         """Return the prompt for a result's answer."""
@@ -295,7 +297,8 @@ def open_judge(
         raise
 
 
-def _verdicts_file(folder: str | Path, identity: Mapping[str, Any]) -> Path:
+def _verdicts_file(folder: str | Path, identity: Mapping[str, Any], without: Collection[str] = ()) -> Path:
     # A file for each judge and prompt, so that none finds another's verdicts.
-    hashed = digest(json.dumps(identity, sort_keys=True, default=str))[:8]
+    named = {name: value for name, value in identity.items() if name not in without}
+    hashed = digest(json.dumps(named, sort_keys=True, default=str))[:8]
     return paths.absolute(folder) / f"judge-{hashed}.jsonl"

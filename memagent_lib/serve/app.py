@@ -354,7 +354,8 @@ class _Reading:
 
     def _turn_done(self, turn: Turn) -> None:
         self._server.model_replied()
-        self._turns.put_nowait(turn)
+        # Without its chunk's text: unless the client streams, turns stay here until the reading ends.
+        self._turns.put_nowait(turn.lean())
 
     async def progress(self) -> AsyncIterator[dict[str, Any] | None]:
         """Yield the metadata of each turn as it finishes, and None whenever none has finished for :data:`QUIET_S`."""

@@ -10,6 +10,7 @@ import sys
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -273,6 +274,27 @@ def test_a_cache_without_room_names_the_window(model_folder):
     says = r"no room for .* KV cache .*GiB\)\)?; give a smaller window \(--window\) or model, or free memory"
     with pytest.raises(BackendUnavailable, match=says):
         open_backend("vllm", model_folder, Sampling(), window=256, threads=1, kv_cache_memory_bytes=1 << 12)
+
+
+class Ending:
+    """An engine with the methods of vLLM's ``AsyncLLM``, whose process has ended or has not."""
+
+    def __init__(self, errored: bool):
+        self.errored = errored
+        self.model_config = SimpleNamespace(max_model_len=64)
+
+    async def generate(self, *_):
+        raise RuntimeError("EngineCore encountered an issue")
+        yield
+
+
+@pytest.mark.parametrize(("errored", "failure"), [(True, BackendUnavailable), (False, BackendError)])
+def test_an_engine_that_has_ended_is_unavailable(model_folder, monkeypatch, errored, failure):
+    pytest.importorskip("vllm")
+    monkeypatch.setattr("memagent_lib.backends.vllm._start", lambda *_: Ending(errored))
+    backend = open_backend("vllm", model_folder, Sampling())
+    with pytest.raises(failure, match="EngineCore encountered an issue"):
+        ask(backend, [Request((5, 6), "", 2)])
 
 
 def test_a_model_folder_that_is_not_there_is_named():

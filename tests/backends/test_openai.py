@@ -252,6 +252,48 @@ async def test_a_single_empty_reply_is_retried_in_any_turn(encoder, asked):
     assert all(turn.reply.text.startswith("note ") for turn in trace.turns)
 
 
+THINKS = Thoughts.of("<think> </think>", frozenset(), "<think>\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "finish_reason", "thinking", "text"),
+    [
+        ("The code is 4711.", "stop", "", "The code is 4711."),  # llama.cpp --reasoning-budget 0
+        ("The code is 4711.", None, "", "The code is 4711."),
+        ("hm</think>The code is 4711.", "stop", "hm", "The code is 4711."),
+        ("<think>hm</think>The code is 4711.", "stop", "<think>hm", "The code is 4711."),
+        ("The code", "length", "The code", None),
+        ("<think>The code", "stop", "<think>The code", None),
+    ],
+)
+async def test_a_chat_reply_without_marks_is_text_unless_cut(content, finish_reason, thinking, text):
+    with serving() as server:
+        server.reply = lambda body: chat_choice(finish_reason, content)
+        backend = opened(server, api="chat", retry_policy=PATIENT)
+        reply = await backend.complete(Request((1,), "the words", 5, thoughts=THINKS))
+        await backend.close()
+    parts = THINKS.split(reply.text, separated=bool(reply.thinking))
+    assert (parts.thinking, parts.text or None, parts.finished) == (thinking, text, text is not None)
+
+
+async def test_a_completion_without_marks_is_an_unfinished_thought():
+    with serving() as server:
+        server.reply = lambda body: {"choices": [{"text": "The code is 4711.", "finish_reason": "stop"}]}
+        backend = opened(server)
+        reply = await backend.complete(Request((1,), "the words", 5, thoughts=THINKS))
+        await backend.close()
+    assert not THINKS.split(reply.text).finished
+
+
+async def test_an_empty_chat_reply_is_retried_though_it_may_think():
+    with serving() as server:
+        server.reply = lambda body: chat_choice("stop", "" if server.posts == 1 else "The code is 4711.")
+        backend = opened(server, api="chat", retry_policy=PATIENT)
+        await backend.complete(Request((1,), "the words", 5, thoughts=THINKS))
+        await backend.close()
+    assert server.posts == 2
+
+
 async def test_a_thought_cut_by_the_server_is_an_error_never_a_memory(encoder):
     with serving() as server:
         cut = {"message": {"content": None, "reasoning_content": "hm, let me"}, "finish_reason": "length"}
@@ -872,6 +914,96 @@ async def test_a_quota_that_is_spent_for_hours_stops_the_run(body, says):
     assert server.posts == 1
 
 
+FLAGGED = {"code": 403, "message": "Your chosen model requires moderation and your input was flagged"}
+
+
+@pytest.mark.parametrize("status", [403, 200])
+@pytest.mark.parametrize(
+    "failure",
+    [  # OpenRouter's
+        FLAGGED,
+        FLAGGED | {"message": "Forbidden", "metadata": {"reasons": ["violence"], "flagged_input": "the old mill"}},
+        {"code": 403, "message": "The request violates the provider's content policy"},
+    ],
+)
+async def test_a_flagged_prompt_fails_alone(failure, status):
+    with serving() as server:
+        server.refuse = lambda body: (status, {"error": failure}) if body["prompt"] == [7] else None
+        backend = opened(server, retry_policy=PATIENT)
+        says = rf"content filter refuses the prompt \(status 403\): {failure['message']}; read with another model, or"
+        with pytest.raises(BackendError, match=says):
+            await backend.complete(Request((7,), "", 5))
+        assert (await ask(backend)).text
+    assert server.posts == 2
+
+
+async def test_many_flagged_prompts_stop_no_other():
+    with serving() as server:
+        server.refuse = lambda body: (403, {"error": FLAGGED}) if body["prompt"] != [7] else None
+        backend = opened(server, retry_policy=replace(PATIENT, same_refusals=2))
+        for number in range(4):
+            with pytest.raises(BackendError, match="content filter"):
+                await backend.complete(Request((number,), "", 5))
+        assert (await ask(backend, [7])).text
+
+
+@pytest.mark.parametrize(
+    "body", [{"error": {"message": "Key has no access"}}, {"error": "Your account was flagged"}, b"content policy"]
+)
+async def test_a_forbidden_key_or_account_stops_the_run(body):
+    with serving() as server:
+        server.refuse = lambda _: (403, body)
+        with pytest.raises(BackendUnavailable, match=r"refuses the API key \(status 403\)"):
+            await ask(opened(server, retry_policy=PATIENT))
+
+
+FIELD = "struct field CompletionRequest.prompt"
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, {"error": {"message": f"json: cannot unmarshal array into Go {FIELD} of type string"}}),  # Ollama
+        (  # TGI
+            422,
+            b"Failed to deserialize the JSON body into the target type: prompt: data did not match any variant of "
+            b"untagged enum Prompt at line 1 column 35",
+        ),
+        (
+            422,
+            {"detail": [{"loc": ["body", "prompt"], "msg": "Input should be a valid string", "type": "string_type"}]},
+        ),
+        (400, {"error": "'prompt' must be a string"}),
+        (  # litellm#17118
+            500,
+            {
+                "error": {
+                    "message": "litellm.APIConnectionError: OpenAIException - Unmapped prompt format. Your prompt is "
+                    "neither a list of strings nor a string. prompt=[1, 2, 3]",
+                    "code": "500",
+                }
+            },
+        ),
+    ],
+)
+async def test_a_server_without_token_prompts_names_the_chat_api(status, body):
+    with serving() as server:
+        server.refuse = lambda sent: (status, body) if "prompt" in sent else None
+        says = rf"takes no token ids as a prompt \(status {status}\): .*rompt.*need the chat api"
+        with pytest.raises(BackendUnavailable, match=says):
+            await ask(opened(server, retry_policy=PATIENT))
+        assert server.posts == 1
+        assert (await ask(opened(server, api="chat"))).text
+
+
+async def test_other_words_about_a_prompt_do_not_blame_the_api():
+    for message in ("the prompt should be at most 4096 tokens", "Token id 1000000 is out of vocabulary in the prompt"):
+        with serving() as server:
+            server.refuse = lambda _, message=message: (400, error(message))
+            with pytest.raises(BackendError, match="refuses the request"):
+                await ask(opened(server, retry_policy=PATIENT))
+
+
 async def test_a_web_page_instead_of_a_reply_is_named():
     with serving() as server:
         server.reply = lambda body: b"<!doctype html><title>Log in</title>"
@@ -1102,6 +1234,24 @@ async def test_refused_limit_and_temperature_are_mended_once(refusals, caplog): 
     assert [record.getMessage().partition(" takes ")[2] for record in caplog.records] == [
         "no temperature; its own is in effect, not 0.3"
     ]
+
+
+@pytest.mark.parametrize(
+    "words", ["cannot both be specified for this model. Please use only one.", "are mutually exclusive"]
+)
+async def test_of_temperature_and_top_p_temperature_remains(words, caplog):  # Claude 4.5
+    def refuse(body: dict) -> tuple[int, dict] | None:
+        return (400, error(f"`temperature` and `top_p` {words}")) if {"temperature", "top_p"} <= body.keys() else None
+
+    with serving() as server:
+        server.refuse = refuse
+        backend = opened(server, sampling=Sampling(temperature=0.7, top_p=0.95), retry_policy=PATIENT)
+        for number in range(3):
+            await backend.complete(Request((number,), "", 5))
+        await backend.close()
+    assert server.posts == 3 + 1
+    assert server.bodies[-1]["temperature"] == 0.7 and "top_p" not in server.bodies[-1]
+    assert backend.left_out == {"top_p": 0.95} and len(caplog.records) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """A model as a judge: its prompt, its verdicts, what they cost and how they agree with the rule."""
 
+from dataclasses import replace
+
 import pytest
 from hostile import serving
 
@@ -58,8 +60,8 @@ def test_verdicts_stand_beside_scores_with_agreement_and_cost(results, tokenizer
         "model judge wise: 1 of 3 right; it agrees with the rule on 0.0 %; 3 distinct replies, 0 verdicts saved "
         "before; 300 prompt and 3 reply tokens"
     )
-    prompt = backend.requests[0].text
-    assert "One?" in prompt and "any one of them is enough" in prompt and "\nLisbon\n" in prompt
+    prompt = next(request.text for request in backend.requests if "One?" in request.text)  # they are sent at once
+    assert "any one of them is enough" in prompt and "\nLisbon\n" in prompt
     assert "===\n\\boxed{Lisbon}\n===" in prompt
 
 
@@ -86,6 +88,7 @@ def test_a_served_judge_finds_its_own_verdicts_and_older_ones(results, tokenizer
             judge.close()
 
     older, backend = opened(tokenizer, lenient)
+    older._agent = replace(older._agent, tokenizer_digest="")  # as in versions that recorded neither it nor the server
     older.judge(results, tmp_path / "older")
     prompts = len(backend.requests)
     with serving() as server:
@@ -95,6 +98,10 @@ def test_a_served_judge_finds_its_own_verdicts_and_older_ones(results, tokenizer
             server.cards = [{"id": model, "owned_by": "llamacpp", "context_length": 4096}]
             found += [judged("new"), judged("new"), judged("older")]
     assert found == [0, prompts, prompts] * 2
+    for folder in ("before", "after"):
+        judge, _ = opened(tokenizer, lenient)
+        judge._agent = replace(judge._agent, tokenizer_digest=folder)  # a chat template that was mended, say
+        assert judge.judge(results, tmp_path / "mended").cached == 0
 
 
 def test_a_judge_without_a_verdict_is_undecided_and_not_wrong(results, tokenizer):
@@ -198,10 +205,12 @@ def test_longmemevals_questions_have_prompts_by_kind(memevals, tokenizer):
     assert [verdict.value for verdict in judgement.verdicts] == [0, 1, 0, 0, 1]
     assert set(judgement.judges) == {"wise (LongMemEval)"}
     texts = [request.text for request in backend.requests]
-    for text, kind in zip(texts, [*KINDS.values(), "abstention"], strict=True):
+    kinds = [*KINDS.values(), "abstention"]
+    assert len(texts) == len(kinds)
+    for kind in kinds:
         answer = "no session has it" if kind == "abstention" else "May"
         filled = LONGMEMEVAL[kind].strip("\n").replace("{question}", "When?").replace("{answers}", answer)
-        assert filled.replace("{reply}", "It was in May.") in text
+        assert any(filled.replace("{reply}", "It was in May.") in text for text in texts)
 
 
 def test_longmemevals_verdict_is_a_yes_in_ten_tokens(memevals, tokenizer):

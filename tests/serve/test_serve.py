@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import http.client
 import json
 import re
@@ -27,6 +28,7 @@ from memagent_lib.backends import BackendError, BackendUnavailable, Sampling, Sc
 from memagent_lib.backends.retries import RetryPolicy
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.serve import ServeSettings, make_app
+from memagent_lib.text import Chunk
 from memagent_lib.trace import Reply
 
 DOCUMENT = (
@@ -95,6 +97,27 @@ def test_a_stream_has_progress_answer_finish_reason_and_usage(agent: Agent) -> N
     assert [p.choices[0].finish_reason for p in pieces if p.choices][-1] == "stop"
     assert pieces[-1].choices == [] and pieces[-1].usage.total_tokens > pieces[-1].usage.completion_tokens
     assert len({p.id for p in pieces}) == 1
+
+
+def test_a_request_without_a_stream_has_few_chunk_texts(encoder: Encoder) -> None:
+    in_memory = []
+
+    def count(_: str) -> str:
+        gc.collect()
+        chunks = (each for each in gc.get_objects() if type(each) is Chunk)
+        in_memory.append(sum("\u2042" in chunk.text for chunk in chunks))
+        return "nothing yet"
+
+    marked = DOCUMENT.replace(" ", " \u2042")  # in every chunk, and in none of other tests
+    with serving(Agent(encoder, Scripted(count))) as client:
+        gc.freeze()  # the objects of a process with torch are not visited at every turn
+        try:
+            ask(client, ("user", marked), ("user", QUESTION))
+        finally:
+            gc.unfreeze()
+    assert len(in_memory) > 20
+    # Threads at work hold some more texts for a moment, so the least number shows whether texts stay.
+    assert min(in_memory[len(in_memory) // 2 :]) <= 3
 
 
 @pytest.mark.parametrize(
