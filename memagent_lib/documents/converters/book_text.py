@@ -57,7 +57,7 @@ def _read(archive: zipfile.ZipFile, chapter: _Chapter, name: str, options: Conve
         return PageText("", [])
     data = member(archive, chapter.name)
     page, flaws = part_text(Source.memory(name, data), options, page_label(data))
-    text, left_out = html_text(page)
+    text, left_out = html_text(page, is_xml=True)
     return PageText(text, [*flaws, *(f"{note} from {name}" for note in left_out)])
 
 

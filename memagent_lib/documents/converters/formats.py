@@ -46,7 +46,7 @@ def _page(source: Source, options: ConverterOptions) -> Converted:
     with source.open() as stream:
         label = page_label(stream.read(HEAD_BYTES))
     page, notes = whole_text(source, options, label)
-    text, left_out = html_text(page)
+    text, left_out = html_text(page, is_xml=source.name.lower().endswith(_XHTML_SUFFIXES))
     return Converted([Piece(text)], [*notes, *(f"{note} from {source.name}" for note in left_out)])
 
 
@@ -149,7 +149,8 @@ _MAIL_HEADER = re.compile(
     r"^(Received|Message-ID|MIME-Version|Return-Path|Delivered-To|DKIM-Signature): ?", re.I | re.M
 )
 _MAIL_START = re.compile(r"(?:From [^\n]+\n)?(?:[A-Za-z][\w-]*:[^\n]*\n(?:[ \t][^\n]*\n)*){2,}")
-_HTML_SUFFIXES = (".html", ".htm", ".xhtml", ".xht")
+_XHTML_SUFFIXES = (".xhtml", ".xht")
+_HTML_SUFFIXES = (".html", ".htm", *_XHTML_SUFFIXES)
 _XML_START = re.compile(r"\s*(?:<\?xml\b|<!DOCTYPE\s+(?!html\b)[\w.:-]+[\s>\[])", re.IGNORECASE)
 _XML_SUFFIXES = (".xml", ".nxml", ".tei", ".dbk", ".rss", ".atom", ".fb2", ".dita", ".opml", ".tmx", ".xliff", ".xlf")
 _SUBTITLE_SUFFIXES = (".srt", ".vtt")

@@ -25,6 +25,7 @@ REPEATED_CELL_CHARS = 200
 DATA_CELL_LINES = 6
 NESTED_FRAMES = 3
 NESTED_RAISED = 8
+_XHTML_CHARS = 4096
 
 Attributes = dict[str, str]
 
@@ -58,6 +59,11 @@ _FORMULA = _BETWEEN.keys() | _tags("math mrow msqrt mroot mstyle mtable mtr mtd 
 _IS_HIDING = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
 _CHARSET = re.compile(rb"""<(?:meta|\?xml)[^>]{0,300}?(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
 _UNREAD = re.compile(r"<!--|<(script|style)(?=[\s/>])", re.IGNORECASE)
+_ATTRIBUTES = re.compile(r"""(?:[^>"']|"[^"]*"|'[^']*')*>""")
+_XHTML = re.compile(
+    r"""\A\s*<\?xml\s|<!DOCTYPE[^>]*\bXHTML\b|<html\b[^>]*\bxmlns\s*=\s*["']http://www\.w3\.org/1999/xhtml""",
+    re.IGNORECASE,
+)
 _INVISIBLE = str.maketrans({"\u00ad": None, "\u200b": None, "\ufeff": None})
 
 
@@ -74,10 +80,10 @@ def page_label(page: bytes) -> str | None:
     return declared[1].decode("ascii", errors="replace") if declared else None
 
 
-def html_text(page: str) -> PageText:
-    """Convert a page to text."""
+def html_text(page: str, is_xml: bool = False) -> PageText:
+    """Convert a page to text. ``is_xml`` states that it is XHTML, which is otherwise detected from its beginning."""
     reader = _PageReader(NESTED_FRAMES)
-    reader.read(page)
+    reader.read(page, is_xml)
     text = "".join(f"{line}\n" for line in reader.lines)
     notes = []
     if reader.hidden:
@@ -85,16 +91,29 @@ def html_text(page: str) -> PageText:
     return PageText(text, notes)
 
 
-def _without_scripts(page: str) -> str:
-    """Return ``page`` without scripts, styles and comments. A comment that never ends is text."""
+def _without_scripts(page: str, is_xml: bool) -> str:
+    """Return ``page`` without scripts, styles and comments. A comment that never ends is text.
+
+    ``<script/>`` is whole in XHTML. In other HTML, the script ends at its end tag as in browsers, if there is one.
+    """
+    is_xml = is_xml or bool(_XHTML.search(page[:_XHTML_CHARS]))
     parts = []
     at = 0
+    endless = set()
     for start in _UNREAD.finditer(page):
         if start.start() < at:
             continue
         parts.append(page[at : start.start()])
         if start[1]:
-            end = re.compile(rf"</{start[1]}[^>]*>", re.IGNORECASE).search(page, start.end())
+            name = start[1].lower()
+            tag = _ATTRIBUTES.match(page, start.end())
+            whole = tag if tag and tag[0].endswith("/>") else None
+            end = whole if is_xml else None
+            if end is None and name not in endless:
+                end = re.compile(rf"</{name}[^>]*>", re.IGNORECASE).search(page, start.end())
+                if end is None:
+                    endless.add(name)  # so that a page of many such tags is searched once
+            end = end or whole
             at = end.end() if end else len(page)
         else:
             end_at = page.find("-->", start.start() + 2)  # `<!-->` is a whole comment
@@ -194,8 +213,8 @@ class _PageReader(HTMLParser):
         self._unread: _Element | None = None
         self._unread_chars = 0
 
-    def read(self, page: str) -> None:
-        page = _without_scripts(page.replace("\0", "\ufffd"))
+    def read(self, page: str, is_xml: bool = False) -> None:
+        page = _without_scripts(page.replace("\0", "\ufffd"), is_xml)
         end = page.rfind(">") + 1  # no tag can follow; the parser would search for its end at every `<`
         self.feed(page[:end])
         self.close()

@@ -33,7 +33,21 @@ SAME_WORDS = 0.7
 _NOTHING = PageText("", [])
 _NOT_TO_READ = ("text/css", "text/javascript", "application/javascript", "application/x-javascript")
 _SIZE_LINE = re.compile(rb"[ \t]*(\d+)[ \t]*\r?\n")
-_NEXT_MAIL = re.compile(rb"(?:^|\n)\r?\n?From [^\n]+\n(?=[A-Za-z-]+: )")
+_NEXT_MAIL = re.compile(
+    rb"""
+    (?:^|\n)\r?\n?From[ ](?=[^\n]{0,400}\n)(?:
+        # A sender, which may be missing, and a date: Mon Mar  2 10:00:00 CET 2026, or Mon, 2 Mar 2026 10:00:00 +0100.
+        (?:[^\n]*[ ])?(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),?[ ]+(?:[A-Z][a-z]{2}[ ]+\d\d?|\d\d?[ ]+[A-Z][a-z]{2})[ ]
+        [^\n]*\d:\d\d[^\n]*\n(?=[!-9;-~]+:)
+        # An address, or the dash of Thunderbird, and a date in another form.
+      | (?=-[ ]|[^\n]*\S@\S)(?=[^\n]*\d:\d\d)(?=[^\n]*\b(?:19|20)\d\d)[^\n]*\n(?=[!-9;-~]+:)
+        # At most a sender, where headers follow that no person writes.
+      | \S*[ \t]*\r?\n(?=(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*)*?
+        (?i:Received|Message-ID|MIME-Version|Return-Path|Delivered-To|X-Mozilla-Status):)
+    )""",
+    re.VERBOSE,
+)
+"""A line that begins a mail in a mailbox. Many programs leave lines of a body that begin with ``From `` as they are."""
 
 Attachment = Callable[[Source, ConverterOptions], Converted]
 
@@ -47,7 +61,8 @@ def mail_text(source: Source, options: ConverterOptions, attachment: Attachment)
         data = data[size.end() : size.end() + int(size[1])]
     reader = _MailReader(source.name, options, attachment)
     if data.startswith(b"From "):
-        mails = [mail for mail in _NEXT_MAIL.split(b"\n" + data) if mail.strip()]
+        _, _, rest = data.partition(b"\n")
+        mails = [mail for mail in _NEXT_MAIL.split(rest) if mail.strip()]
         for number, mail in enumerate(mails, 1):
             reader.read(_parsed(mail), f"mail {number}")
     else:
@@ -79,12 +94,15 @@ class _MailReader:
             return
         kind = part.get_content_type()
         children = part.get_payload() if part.is_multipart() else None
-        if kind == "message/rfc822" and children:
+        if kind in ("message/rfc822", "message/global") and children:
             self.read(children[0], _joined(where, "forwarded mail"), depth + 1)
         elif kind == "multipart/alternative" and children:
             self._alternatives(children, where, depth)
         elif children:
             for child in children:
+                # A report about a mail consists of headers: which address failed, and why.
+                if part.get_content_maintype() == "message":
+                    self._add(PageText(_header_lines(child), []), where)
                 self._part(child, where, depth + 1)
         elif _is_attached(part):
             self._attached(part, where, depth)
@@ -145,13 +163,14 @@ class _MailReader:
         The standard library would fail at an unknown charset, and would not guess a missing one.
         """
         data = part.get_payload(decode=True) or b""
-        is_page = part.get_content_subtype() in ("html", "xhtml")
+        kind = part.get_content_subtype()
+        is_page = kind in ("html", "xhtml")
         label = _charset(part) or (page_label(data) if is_page else None)
         name = f"{where} of {self._name}" if where else self._name
         text, notes = part_text(Source.memory(name, data), self._options, label)
         if not is_page:
             return PageText(text.replace("\r\n", "\n"), notes)
-        text, left_out = html_text(text)
+        text, left_out = html_text(text, is_xml=kind == "xhtml")
         return PageText(text, [*notes, *(f"{note} from {name}" for note in left_out)])
 
     def _add(self, body: PageText, where: str) -> None:
@@ -170,6 +189,10 @@ def _header(mail: EmailMessage, name: str) -> str:
     except Exception:  # the standard library's parser fails for some malformed headers
         value = str(dict(mail.raw_items()).get(name, ""))
     return " ".join(whole_characters(value).split())
+
+
+def _header_lines(part: EmailMessage) -> str:
+    return "".join(f"{name}: {_header(part, name)}\n" for name in dict.fromkeys(part.keys()))
 
 
 def _inside(part: EmailMessage, depth: int) -> Iterator[EmailMessage]:

@@ -1,6 +1,7 @@
 """Convert Word documents (.docx, by mammoth and the HTML converter) and RTF (by striprtf) to text.
 
-This module adds what those libraries leave out: headers, footers, equations and comments of Word, footnotes of RTF.
+This module adds what those libraries leave out: headers and footers of both formats, comments, footnotes and text boxes
+of RTF. The text of Word is first rewritten so that mammoth reads all of it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ import io
 import posixpath
 import re
 import zipfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 from memagent_lib.documents.converters.archives import member, open_archive
@@ -23,17 +26,14 @@ from memagent_lib.documents.converters.converted import (
     natural_order,
 )
 from memagent_lib.documents.converters.html_text import html_text
+from memagent_lib.documents.converters.word_markup import WORD, make_readable, parsed
 from memagent_lib.documents.converters.word_numbers import NO_NUMBERING, write_numbers
 from memagent_lib.text import whole_characters
 
-_WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
-_MATHS = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
-_EQUATION = re.compile(rb"<m:oMath[ >].*?</m:oMath>", re.DOTALL)
-_HIDDEN_RUN = re.compile(rb"<w:r(?: [^>]*)?>(?:(?!</w:r>).)*?<w:vanish\s*/>(?:(?!</w:r>).)*</w:r>", re.DOTALL)
 _FOOTNOTE_RETURN = re.compile(r' ?<a href="#[^"]*">↑</a>')
-_MATHS_NAMESPACE = b'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"'
-_BETWEEN_PARTS = {"f": "/", "sSup": "^", "sSub": "_", "sSubSup": "_^"}
 _WORD_TYPE = re.compile(rb"(?:wordprocessingml|ms-word)\.(?:document|template)[\w.]*\.main\+xml")
+_BRACES = re.compile(r"\\[{}\\]|[{}]")
+_RTF_START = re.compile(r"\{(?:\\[a-z]+-?\d* ?|\s)+")
 _RTF_PAGES = {"mac": "mac_roman", "pc": "cp437", "pca": "cp850"}
 
 
@@ -47,10 +47,11 @@ def word_text(source: Source, _: ConverterOptions) -> Converted:
     """Convert a .docx: headers, body with tables, text boxes, footnotes and comments, footers."""
     import mammoth
 
+    left_out: Counter[str] = Counter()
     with source.open() as stream:
         archive = open_archive(stream)
-        around = {kind: list(_around(archive, kind)) for kind in ("header", "footer")}
-        body, hidden, unnumbered = _prepared(archive)
+        around = {kind: list(_around(archive, kind, left_out)) for kind in ("header", "footer")}
+        body, unnumbered = _prepared(archive, left_out)
         try:
             page = mammoth.convert_to_html(
                 body, style_map="comment-reference => sup", convert_image=mammoth.images.img_element(_no_picture)
@@ -58,8 +59,8 @@ def word_text(source: Source, _: ConverterOptions) -> Converted:
         except Exception as broken:  # mammoth checks nothing: KeyError, ExpatError and others for a damaged file
             raise Unreadable(f"no Word document that mammoth can read ({broken}); save it again") from broken
     text, notes = html_text(_FOOTNOTE_RETURN.sub("", page.value))
-    if hidden:
-        notes.append(f"{counted(hidden, 'hidden passage')} left out")
+    left_out["unknown symbol"] = sum("w:sym element" in message.message for message in page.messages)
+    notes += [f"{counted(number, noun)} left out" for noun, number in left_out.items() if number]
     if unnumbered:
         notes.append(f"{counted(unnumbered, 'paragraph number')} in an unknown format left out")
     # Once each, not once per page as they are printed.
@@ -73,41 +74,47 @@ def _no_picture(_: object) -> dict[str, str]:
     return {"src": ""}
 
 
-def _around(archive: zipfile.ZipFile, kind: str) -> Iterator[str]:
+def _around(archive: zipfile.ZipFile, kind: str, left_out: Counter[str]) -> Iterator[str]:
     """Return the distinct texts of all headers or all footers. Left and right pages often repeat them."""
     texts = {}
     for name in sorted(archive.namelist(), key=natural_order):
         if re.fullmatch(rf"word/{kind}\d*\.xml", name):
             try:
-                root = ElementTree.fromstring(member(archive, name))
-            except (ElementTree.ParseError, Unreadable):
+                root = _readable(member(archive, name), left_out)
+            except Unreadable:
+                root = None
+            if root is None:
                 texts[f"[a {kind} of this document is damaged]"] = None
                 continue
-            for paragraph in root.iter(f"{_WORD}p"):
-                line = "".join(_run_text(element) for element in paragraph.iter())
-                texts[" ".join(line.split())] = None
+            for paragraph in root.iter(f"{WORD}p"):
+                texts[" ".join("".join(_words(paragraph)).split())] = None
     return (text for text in texts if text)
 
 
-def _run_text(element: ElementTree.Element) -> str:
-    if element.tag == f"{_WORD}t":
-        return element.text or ""
-    if element.tag in (f"{_WORD}tab", f"{_WORD}br"):
-        return " "
-    return ""
+def _words(element: ElementTree.Element) -> Iterator[str]:
+    """Yield the text of a paragraph without the paragraphs in it, which are those of text boxes."""
+    for child in element:
+        if child.tag == f"{WORD}t":
+            yield child.text or ""
+        elif child.tag in (f"{WORD}tab", f"{WORD}br"):
+            yield " "
+        elif child.tag == f"{WORD}noBreakHyphen":
+            yield "-"
+        elif child.tag not in (f"{WORD}p", f"{WORD}moveFrom"):
+            yield from _words(child)
 
 
-def _prepared(archive: zipfile.ZipFile) -> tuple[io.BytesIO, int, int]:
-    """Return a copy of the document for mammoth, and how many hidden passages and how many numbers it lacks.
+def _prepared(archive: zipfile.ZipFile, left_out: Counter[str]) -> tuple[io.BytesIO, int]:
+    """Return a copy of the document for mammoth, and how many numbers it lacks; count other losses in ``left_out``.
 
-    In the copy, equations are text, because mammoth would leave them out. So are the numbers of paragraphs, which
-    mammoth would count anew after each paragraph without one. Hidden text and pictures are removed.
+    In the copy, the numbers of paragraphs are text, because mammoth would count them anew after each paragraph without
+    one. Hidden text and pictures are removed.
     """
     unnumbered = 0
     main = _related(archive, "", "officeDocument") or "word/document.xml"
     numbering = _related(archive, main, "numbering")
     styles = _related(archive, main, "styles")
-    hidden = 0
+    others = [_related(archive, main, kind) or f"word/{kind}.xml" for kind in ("footnotes", "endnotes", "comments")]
     copy = io.BytesIO()
     with zipfile.ZipFile(copy, "w") as written:
         for info in archive.infolist():
@@ -115,22 +122,30 @@ def _prepared(archive: zipfile.ZipFile) -> tuple[io.BytesIO, int, int]:
                 written.writestr(info.filename, b"")
                 continue
             data = member(archive, info.filename)
-            if info.filename.startswith("word/") and b"<m:oMath" in data:
-                data = _EQUATION.sub(_equation_run, data)
-            if info.filename == main and b"<w:vanish" in data:
-                data, count = _HIDDEN_RUN.subn(b"", data)
-                hidden += count
-            if info.filename == main and numbering:
-                try:
+            root = _readable(data, left_out) if info.filename in (main, *others) else None
+            if root is not None:
+                if info.filename == main and numbering:
                     parts = (member(archive, numbering), member(archive, styles) if styles else None)
-                    data, unnumbered = write_numbers(data, *parts)
-                except ElementTree.ParseError as broken:
-                    raise Unreadable(f"no Word document that can be read ({broken}); save it again") from broken
+                    try:
+                        unnumbered = write_numbers(root, *parts)
+                    except ElementTree.ParseError as broken:
+                        raise Unreadable(f"no Word document that can be read ({broken}); save it again") from broken
+                data = ElementTree.tostring(root, encoding="utf-8")
             if info.filename == numbering:
                 data = NO_NUMBERING
             written.writestr(info.filename, data)
     copy.seek(0)
-    return copy, hidden, unnumbered
+    return copy, unnumbered
+
+
+def _readable(data: bytes, left_out: Counter[str]) -> ElementTree.Element | None:
+    """Return a part of a document as mammoth reads it; ``None`` if it is damaged, which mammoth then reports."""
+    try:
+        root = parsed(data)
+    except ElementTree.ParseError:
+        return None
+    left_out += make_readable(root)
+    return root
 
 
 def _related(archive: zipfile.ZipFile, part: str, kind: str) -> str | None:
@@ -147,91 +162,126 @@ def _related(archive: zipfile.ZipFile, part: str, kind: str) -> str | None:
     return None
 
 
-def _equation_run(equation: re.Match[bytes]) -> bytes:
-    try:
-        # An equation cut out of its document lacks the declarations of its prefixes, without which no parser reads it.
-        namespaces = dict.fromkeys(re.findall(rb"[ <](\w+):\w", equation[0]))
-        declared = b" ".join(b'xmlns:%s="x"' % prefix for prefix in namespaces if prefix not in (b"m", b"xmlns"))
-        root = ElementTree.fromstring(b"<x %s %s>%s</x>" % (_MATHS_NAMESPACE, declared, equation[0]))
-    except ElementTree.ParseError:
-        return equation[0]
-    text = _linear(root)
-    escaped = text.replace("&", "&amp;").replace("<", "&lt;").encode()
-    return b'<w:r><w:t xml:space="preserve"> %s </w:t></w:r>' % escaped
-
-
-def _linear(element: ElementTree.Element) -> str:
-    """Return an equation on one line: ``x^2 = (a + b)/2``."""
-    kind = element.tag.removeprefix(_MATHS)
-    if kind == "t":
-        return element.text or ""
-    parts = [text for text in (_linear(child) for child in element) if text]
-    if kind == "rad":
-        return f"√({''.join(parts)})"
-    signs = _BETWEEN_PARTS.get(kind)
-    if signs is None:
-        return "".join(parts)
-    parts = [part if part.isalnum() else f"({part})" for part in parts]
-    joined = parts[0] if parts else ""
-    for number, part in enumerate(parts[1:]):
-        joined += signs[min(number, len(signs) - 1)] + part
-    return joined
-
-
 def rtf_text(source: Source, _: ConverterOptions) -> Converted:
-    """Convert an RTF file to text, decoding it with the code page that it declares.
+    """Convert an RTF file to text, decoding it with the code page that it declares: headers, body, footers.
 
-    Footnotes are inserted where they are referenced; hidden text is left out.
+    Footnotes, comments and text boxes are inserted where they are referenced; hidden text is left out.
     """
-    from striprtf.striprtf import rtf_to_text
-
     # RTF is ASCII: other characters are escapes, which striprtf decodes by the code page.
     markup = source.read().decode("latin-1")
-    markup, _ = _rewritten(markup, re.compile(r"\{\\footnote(?![a-z])"), "{ [footnote:", "]}")
-    markup, hidden = _rewritten(markup, re.compile(r"\{\\v(?![a-z0-9])"))
+    markup, _ = _rewritten(markup, "footnote", lambda note: _bracketed("footnote", note))
+    markup, _ = _rewritten(markup, "annotation", lambda comment: _bracketed("comment", comment))
+    markup, _ = _rewritten(markup, "shp(?:grp)?", _text_boxes)
+    if r"\listtext" not in markup:
+        # The numbers of paragraphs, which the newer form has as \listtext.
+        markup, _ = _rewritten(markup, "pntext", lambda number: f"{{{number}}}")
+    markup, hidden = _rewritten(markup, "v(?![0-9])", _nothing)
+    equations = sum(1 for _ in _groups(markup, "moMath"))
     markup = markup.replace(r"\ansicpg10000", "")  # Macintosh, which Python knows by another name
     page = re.search(r"\\(mac|pca|pc)\b", markup[:400])
     encoding = "cp1252"
     if page and r"\ansicpg" not in markup[:400]:
         encoding = _RTF_PAGES[page[1]]
-    try:
-        text = rtf_to_text(markup, encoding=encoding, errors="replace")
-    except Exception as broken:  # striprtf has no error of its own
-        raise Unreadable(f"no RTF that striprtf can read ({broken}); save it again, or as .docx") from broken
-    text = whole_characters(text)
-    notes = []
-    if hidden:
-        notes.append(f"{counted(hidden, 'hidden passage')} left out from {source.name}")
-    invalid = text.count("\ufffd")
-    if invalid:
-        notes.append(f"{counted(invalid, 'character')} of {source.name} could not be read")
+    around = {kind: _rtf_around(markup, f"{kind}[lrf]?", encoding) for kind in ("header", "footer")}
+    markup, _ = _rewritten(markup, "(?:header|footer)[lrf]?", _nothing)
+    text = _rtf_to_text(markup, encoding)
     if not text.endswith("\n"):
         text += "\n"
-    return Converted([Piece(text)], notes)
+    pieces = [Piece(f"{line}\n", "header") for line in around["header"]]
+    pieces.append(Piece(text))
+    pieces += [Piece(f"{line}\n", "footer") for line in around["footer"]]
+    notes = []
+    for number, noun in ((hidden, "hidden passage"), (equations, "equation")):
+        if number:
+            notes.append(f"{counted(number, noun)} left out from {source.name}")
+    invalid = sum(piece.text.count("\ufffd") for piece in pieces)
+    if invalid:
+        notes.append(f"{counted(invalid, 'character')} of {source.name} could not be read")
+    return Converted(pieces, notes)
 
 
-def _rewritten(markup: str, start: re.Pattern[str], begin: str = "", end: str = "") -> tuple[str, int]:
-    """Replace the ends of groups that begin with ``start`` by ``begin`` and ``end``; also return the number of groups.
+def _rtf_to_text(markup: str, encoding: str) -> str:
+    from striprtf.striprtf import rtf_to_text
 
-    If ``begin`` and ``end`` are empty, the groups are removed.
-    """
+    try:
+        return whole_characters(rtf_to_text(markup, encoding=encoding, errors="replace"))
+    except Exception as broken:  # striprtf has no error of its own
+        raise Unreadable(f"no RTF that striprtf can read ({broken}); save it again, or as .docx") from broken
+
+
+def _rtf_around(markup: str, word: str, encoding: str) -> list[str]:
+    """Return the distinct lines of all headers or all footers."""
+    start = _RTF_START.match(markup)
+    fonts = next(_groups(markup, "fonttbl"), None)
+    # Without the file's code page and fonts, no escape could be decoded.
+    head = (start[0] if start else "") + (markup[fonts.start : fonts.end] if fonts else "")
+    texts = [_rtf_to_text(f"{head} {group.inside}}}", encoding) for group in _groups(markup, word)]
+    lines = (" ".join(line.split()) for text in texts for line in text.split("\n"))
+    return list(dict.fromkeys(line for line in lines if line))
+
+
+def _nothing(_: str) -> str:
+    return ""
+
+
+def _text_boxes(shape: str) -> str:
+    return "".join(_bracketed("text box", box.inside) for box in _groups(shape, "shptxt"))
+
+
+def _bracketed(name: str, inside: str) -> str:
+    text = inside.strip().removesuffix(r"\par")
+    return f"{{ [{name}: {text}]}}"
+
+
+class _Group(NamedTuple):
+    start: int
+    end: int
+    inside: str
+    """The group without its braces and its first control word."""
+
+
+def _groups(markup: str, word: str) -> Iterator[_Group]:
+    """Yield the groups that begin with the control word of the pattern ``word``, but not the groups inside of them."""
+    at = 0
+    closing: dict[int, int] | None = None
+    for found in re.compile(rf"\{{\s*(?:\\\*\s*)?\\{word}(?![A-Za-z])").finditer(markup):
+        if found.start() < at:
+            continue
+        close = _closing_brace(markup, found.start()) if closing is None else closing.get(found.start())
+        if close is not None:
+            at = close + 1
+            yield _Group(found.start(), at, markup[found.end() : close])
+        elif closing is None:
+            # A file that is cut off may have many such groups, each of which would be searched to its end.
+            closing = _closing_braces(markup)
+
+
+def _rewritten(markup: str, word: str, rewrite: Callable[[str], str]) -> tuple[str, int]:
+    """Replace the groups that begin with a control word by what ``rewrite`` returns; also return their number."""
     parts = []
     at = count = 0
-    for found in start.finditer(markup):
-        close = _closing_brace(markup, found.start())
-        if found.start() < at or close is None:
-            continue
-        inside = markup[found.end() : close] if begin else ""
-        parts += [markup[at : found.start()], begin, inside, end]
-        at = close + 1
+    for group in _groups(markup, word):
+        parts += [markup[at : group.start], rewrite(group.inside)]
+        at = group.end
         count += 1
     return "".join([*parts, markup[at:]]), count
 
 
 def _closing_brace(markup: str, start: int) -> int | None:
     depth = 0
-    for brace in re.compile(r"\\[{}\\]|[{}]").finditer(markup, start):
+    for brace in _BRACES.finditer(markup, start):
         depth += {"{": 1, "}": -1}.get(brace[0], 0)
         if depth == 0:
             return brace.start()
     return None
+
+
+def _closing_braces(markup: str) -> dict[int, int]:
+    closing = {}
+    opened = []
+    for brace in _BRACES.finditer(markup):
+        if brace[0] == "{":
+            opened.append(brace.start())
+        elif brace[0] == "}" and opened:
+            closing[opened.pop()] = brace.start()
+    return closing

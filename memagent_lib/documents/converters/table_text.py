@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+import io
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -76,7 +77,7 @@ def _lines(stream: BinaryIO, codec: str) -> Iterator[str]:
     rest = ""
     is_first = True
     for block in decoded(stream, codec):
-        lines = (rest + block).splitlines(keepends=True)
+        lines = _split_lines(rest + block)
         rest = lines.pop() if lines else ""
         for line in lines:
             if is_first:
@@ -86,6 +87,11 @@ def _lines(stream: BinaryIO, codec: str) -> Iterator[str]:
                     line = ""
             yield line.replace("\0", "\ufffd")
     yield rest.lstrip("\ufeff") if is_first else rest
+
+
+def _split_lines(text: str) -> list[str]:
+    """Return the lines with their ends. ``str.splitlines`` would also split at U+2028 and others, as no CSV does."""
+    return list(io.StringIO(text, newline=""))
 
 
 def _rows(lines: Iterator[str], delimiter: str, unclosed: list[int]) -> Iterator[list[str]]:
@@ -141,7 +147,7 @@ def _delimiter(head: str) -> str:
     stated = re.match(r"sep=(.)\s*\n", head)
     if stated:
         return stated[1]
-    lines = head.splitlines()[:_SNIFFED_LINES]
+    lines = _split_lines(head)[:_SNIFFED_LINES]
     return max(_DELIMITERS, key=lambda delimiter: _evenness(lines, delimiter))
 
 

@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import NamedTuple
-from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from memagent_lib.documents.converters.html_text import roman_number
+from memagent_lib.documents.converters.word_markup import WORD, parsed, text_run
 
-_WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
-_CHOICE = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Choice"
-_SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 NO_NUMBERING = b'<w:numbering xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"/>'
 
 
@@ -39,16 +35,15 @@ class _Item(NamedTuple):
     level: int
 
 
-def write_numbers(document: bytes, numbering: bytes, styles: bytes | None) -> tuple[bytes, int]:
-    """Return the document with the number of each paragraph in its text, and how many numbers are left out.
+def write_numbers(document: Element, numbering: bytes, styles: bytes | None) -> int:
+    """Write the number of each paragraph into its text, and return how many numbers are left out.
 
-    Raises ``ElementTree.ParseError`` if one of the parts is damaged.
+    Raises ``ElementTree.ParseError`` if the numbering or the styles are damaged.
     """
-    root = ElementTree.fromstring(document)
-    numbers = _Numbers(ElementTree.fromstring(numbering), ElementTree.fromstring(styles) if styles else Element("none"))
+    numbers = _Numbers(parsed(numbering), parsed(styles) if styles else Element("none"))
     left_out = 0
-    for paragraph in _paragraphs(root):
-        properties = paragraph.find(f"{_WORD}pPr")
+    for paragraph in document.iter(f"{WORD}p"):
+        properties = paragraph.find(f"{WORD}pPr")
         item = None if properties is None else numbers.item(properties)
         if item is None:
             continue
@@ -56,51 +51,35 @@ def write_numbers(document: bytes, numbering: bytes, styles: bytes | None) -> tu
         if label is None:
             left_out += 1
         elif label:
-            paragraph.insert(list(paragraph).index(properties) + 1, _run(label))
-    return ElementTree.tostring(root, encoding="utf-8"), left_out
-
-
-def _paragraphs(element: Element) -> Iterator[Element]:
-    """Yield the paragraphs in their order. A text box is stored twice, of which Word's newer form is passed over."""
-    for child in element:
-        if child.tag == _CHOICE:
-            continue
-        if child.tag == f"{_WORD}p":
-            yield child
-        yield from _paragraphs(child)
-
-
-def _run(text: str) -> Element:
-    run = Element(f"{_WORD}r")
-    ElementTree.SubElement(run, f"{_WORD}t", {_SPACE: "preserve"}).text = text
-    return run
+            paragraph.insert(list(paragraph).index(properties) + 1, text_run(label))
+    return left_out
 
 
 class _Numbers:
     """The lists of a document, and the numbers that their paragraphs have reached."""
 
     def __init__(self, numbering: Element, styles: Element):
-        self._lists = {_value(each, "abstractNumId", own=True): each for each in numbering.iter(f"{_WORD}abstractNum")}
-        self._nums = {_value(each, "numId", own=True): each for each in numbering.iter(f"{_WORD}num")}
-        self._styles = {_value(each, "styleId", own=True): each for each in styles.iter(f"{_WORD}style")}
+        self._lists = {_value(each, "abstractNumId", own=True): each for each in numbering.iter(f"{WORD}abstractNum")}
+        self._nums = {_value(each, "numId", own=True): each for each in numbering.iter(f"{WORD}num")}
+        self._styles = {_value(each, "styleId", own=True): each for each in styles.iter(f"{WORD}style")}
         self._levels: dict[str, dict[int, _Level]] = {}
         self._counts: defaultdict[str, dict[int, int]] = defaultdict(dict)
         self._begun: set[_Item] = set()
 
     def item(self, properties: Element) -> _Item | None:
         """Return the list and level of a paragraph; ``None`` if it is in no list, is hidden or is deleted."""
-        marks = properties.find(f"{_WORD}rPr")
+        marks = properties.find(f"{WORD}rPr")
         # A deleted paragraph mark joins the paragraph with the next one.
-        if marks is not None and any(marks.find(f"{_WORD}{name}") is not None for name in ("vanish", "del")):
+        if marks is not None and any(marks.find(f"{WORD}{name}") is not None for name in ("vanish", "del")):
             return None
-        own = properties.find(f"{_WORD}numPr")
+        own = properties.find(f"{WORD}numPr")
         num = _value(own, "numId")
         level = _value(own, "ilvl")
         style = _value(properties, "pStyle")
         seen = set()
         while num is None and style in self._styles and style not in seen:
             seen.add(style)
-            of_style = self._styles[style].find(f"{_WORD}pPr/{_WORD}numPr")
+            of_style = self._styles[style].find(f"{WORD}pPr/{WORD}numPr")
             num = _value(of_style, "numId")
             if num is not None and level is None:
                 linked = [at for at, each in self.levels(num).items() if each.style == style]
@@ -116,10 +95,10 @@ class _Numbers:
             levels = {}
             name = self._list_of(num)
             if name is not None:
-                defined = self._lists[name].iter(f"{_WORD}lvl")
+                defined = self._lists[name].iter(f"{WORD}lvl")
                 levels = {_number(_value(each, "ilvl", own=True), 0): each for each in defined}
-                for override in self._nums[num].iter(f"{_WORD}lvlOverride"):
-                    for each in override.iter(f"{_WORD}lvl"):
+                for override in self._nums[num].iter(f"{WORD}lvlOverride"):
+                    for each in override.iter(f"{WORD}lvl"):
                         levels[_number(_value(override, "ilvl", own=True), 0)] = each
             self._levels[num] = {at: _level(each) for at, each in levels.items()}
         return self._levels[num]
@@ -158,7 +137,7 @@ class _Numbers:
         return f"{label}{level.separator}" if label.strip() else ""
 
     def _restarted(self, item: _Item) -> int | None:
-        for override in self._nums[item.num].iter(f"{_WORD}lvlOverride"):
+        for override in self._nums[item.num].iter(f"{WORD}lvlOverride"):
             first = _value(override, "startOverride")
             if first is not None and _number(_value(override, "ilvl", own=True), 0) == item.level:
                 return _number(first, 1)
@@ -177,7 +156,7 @@ class _Numbers:
                 return name
             if style not in self._styles:
                 return None
-            num = _value(self._styles[style].find(f"{_WORD}pPr/{_WORD}numPr"), "numId") or ""
+            num = _value(self._styles[style].find(f"{WORD}pPr/{WORD}numPr"), "numId") or ""
         return None
 
 
@@ -191,7 +170,7 @@ def _level(element: Element) -> _Level:
         text=_value(element, "lvlText") or "",
         style=_value(element, "pStyle"),
         restart=None if restart is None else _number(restart, 0),
-        is_decimal=element.find(f"{_WORD}isLgl") is not None,
+        is_decimal=element.find(f"{WORD}isLgl") is not None,
         separator="" if _value(element, "suff") == "nothing" else " ",
     )
 
@@ -214,9 +193,9 @@ def _written(number: int, kind: str) -> str | None:
 def _value(element: Element | None, name: str, own: bool = False) -> str | None:
     """Return the value of the child ``name``, or of the element's own attribute of that name."""
     if element is None or own:
-        return None if element is None else element.get(f"{_WORD}{name}")
-    child = element.find(f"{_WORD}{name}")
-    return None if child is None else child.get(f"{_WORD}val")
+        return None if element is None else element.get(f"{WORD}{name}")
+    child = element.find(f"{WORD}{name}")
+    return None if child is None else child.get(f"{WORD}val")
 
 
 def _number(text: str | None, otherwise: int) -> int:
