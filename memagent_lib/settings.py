@@ -58,13 +58,17 @@ def require_at_least(table: Any, least: float, *names: str) -> None:
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:
     """Return the content of a TOML file.
 
-    Raises :class:`SettingsError` if the file is missing (the message calls it ``what``) or is not valid TOML.
+    Raises :class:`SettingsError` if the file is missing (the message calls it ``what``), or is not valid TOML in UTF-8.
     """
     path = Path(path)
     if not path.is_file():
         raise SettingsError(f"no {what} at {path}")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # editors of Windows write a byte order mark
+    except UnicodeDecodeError as broken:
+        line = broken.object.count(b"\n", 0, broken.start) + 1
+        byte = broken.object[broken.start]
+        raise SettingsError(f"{path} is not UTF-8: byte {byte:#x} in line {line}; save it as UTF-8") from None
     except tomllib.TOMLDecodeError as broken:
         raise SettingsError(f"{path} is not TOML: {broken}") from broken
 

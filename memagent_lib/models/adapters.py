@@ -143,19 +143,33 @@ def _require_shapes(adapter: Path, base: Path) -> None:
 
 
 def shapes_of(folder: Path) -> dict[str, list[int]]:
-    """Return the shapes of a folder's weights by name. Reads only the headers of its safetensors files.
+    """Return the shapes of a folder's weights by name, from the headers of its safetensors files or of its older files.
 
-    Raises :class:`ModelError` for a file that is cut or no safetensors file.
+    Raises :class:`ModelError` for a file that is cut or of another kind.
     """
     from safetensors import SafetensorError, safe_open
 
-    shapes = {}
+    shapes: dict[str, list[int]] = {}
     for file in folder.glob("*.safetensors"):
         try:
             with safe_open(file, "np") as weights:
                 shapes |= {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118
         except SafetensorError as error:
             raise ModelError(f"{file} is damaged: {error}; copy it again") from error
+    return shapes or _shapes_of_pickles(folder)
+
+
+def _shapes_of_pickles(folder: Path) -> dict[str, list[int]]:
+    import torch
+
+    shapes = {}
+    for file in folder.glob("pytorch_model*.bin"):
+        try:
+            weights = torch.load(file, map_location="meta", weights_only=True)  # on this device they take no memory
+        except Exception as error:  # pickle and zip files have many errors
+            # Not in torch's words, which advise to run whatever the file contains.
+            raise ModelError(f"{file} is damaged, or has more than weights; give it as safetensors") from error
+        shapes |= {name: list(weight.shape) for name, weight in weights.items()}
     return shapes
 
 

@@ -187,6 +187,18 @@ def test_an_adapter_without_a_hash_is_compared_by_shape_and_name(adapter, base, 
         require_adapter_of(tmp_path / "wider", folder)
 
 
+def test_a_base_in_the_older_file_format_has_shapes_too(adapter, base, llama):
+    folder = adapter[0]
+    (base / "model.safetensors").unlink()
+    torch.save(llama.state_dict(), base / "pytorch_model.bin")
+    assert require_adapter_of(base, folder)["r"] == 4
+    (base / "pytorch_model.bin").write_bytes(b"PK and no more")
+    with pytest.raises(
+        ModelError, match=r"pytorch_model.bin is damaged, or has more than weights; give it as safetensors$"
+    ):
+        require_adapter_of(base, folder)
+
+
 def test_a_base_that_is_a_file_is_found_from_any_folder(adapter, base, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.gguf").touch()

@@ -20,6 +20,7 @@ from waiting import has_ended, wait_for
 from memagent_lib.cli import main
 from memagent_lib.evaluation import write_results
 from memagent_lib.paths import PACKAGE
+from memagent_lib.settings import read_toml
 from memagent_lib.status_line import StatusLine
 from memagent_lib.sweeps import SweepCluster, SweepError, SweepSpec, SweepStage, gather_sweep, run_sweep, show_sweep
 from memagent_lib.sweeps.board import SweepBoard
@@ -273,6 +274,15 @@ def test_a_wrong_sweep_file_is_refused_with_its_error(tmp_path: Path, text: str,
     (tmp_path / "s.toml").write_text(text)
     with pytest.raises(SweepError, match=message):
         SweepSpec.load(tmp_path / "s.toml")
+
+
+def test_a_file_of_windows_is_read_or_refused_by_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text("name = 'café'\n", encoding="utf-8-sig")
+    assert read_toml(file, "sweep") == {"name": "café"}
+    file.write_text("x = 1\nname = 'café'\n", encoding="latin-1")
+    with pytest.raises(SweepError, match=rf"{file} is not UTF-8: byte 0xe9 in line 2; save it as UTF-8"):
+        SweepSpec.load(file)
 
 
 def test_fewer_than_one_worker_is_refused(notebook, spec, workspace: Path) -> None:
