@@ -119,9 +119,10 @@ class MemAgentTrainer(RunTrainer):
         """
         take = partial(sample, global_steps=global_steps, partition_id=partition_id)
         batch, metrics = take(batch_size=batch_size)
-        if partition_id != "train":
-            return batch, metrics
         failed = set(self.replay_buffer.failure_keys[partition_id])
+        if partition_id != "train":
+            self.failed_readings |= failed  # verl forgets them when it samples the next batch of a validation
+            return batch, metrics
         if failed:
             batch = self._without(batch, failed)
         lost = len(failed)
@@ -133,12 +134,20 @@ class MemAgentTrainer(RunTrainer):
             if not missing:
                 break
             self._add_prompts_to_generate(missing)
-            more, _ = take(batch_size=missing)
+            more = None
+            try:
+                more, _ = take(batch_size=missing)
+            except RuntimeError:  # verl's error for a batch without any result
+                if len(self.replay_buffer.failure_keys[partition_id]) < missing:
+                    raise
             failed = set(self.replay_buffer.failure_keys[partition_id])
             lost += len(failed)
             replaced += missing
             self._require_few_failures(lost)
             batch = self._without(batch, equal)
+            if more is None:
+                tq.kv_clear(keys=sorted(failed), partition_id=partition_id)  # verl has not, and would count them again
+                continue
             more = self._without(more, failed)
             # Not `batch + more`: a KVBatchMeta remembers its length, and the sum would have the wrong one.
             batch = replace(batch, keys=batch.keys + more.keys, tags=batch.tags + more.tags)
@@ -221,8 +230,12 @@ class MemAgentTrainer(RunTrainer):
     # Advantages and update.
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """Let verl apply its corrections and record its metrics, then replace its advantages with ours."""
-        batch = super()._compute_advantage(batch, metrics)
+        """Let verl apply its corrections and record its metrics, then replace its advantages with ours.
+
+        A batch without a token to train on has nothing to correct, and verl refuses it: all replies may have been cut.
+        """
+        if any(mask.any() for mask in self._masks(batch)):
+            batch = super()._compute_advantage(batch, metrics)
         of_answers = row_advantages(
             batch.keys,
             self._rewards(batch),
@@ -235,11 +248,14 @@ class MemAgentTrainer(RunTrainer):
             weight = self.settings.turn_rewards[name]
             of_turns = step_advantages(batch.keys, steps, turns.positions)
             values = [value + weight * own for value, own in zip(values, of_turns, strict=True)]
-        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
-        rows = [value * mask.float() for value, mask in zip(values, data["response_mask"].unbind(), strict=True)]
+        rows = [value * mask.float() for value, mask in zip(values, self._masks(batch), strict=True)]
         advantages = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
         fields = TensorDict({"advantages": advantages, "returns": advantages}, batch_size=len(batch))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+
+    def _masks(self, batch: KVBatchMeta) -> tuple[torch.Tensor, ...]:
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
+        return data["response_mask"].unbind()
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """Take ``mini_batches`` optimizer steps, whatever the number of rows."""

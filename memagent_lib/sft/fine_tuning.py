@@ -150,7 +150,7 @@ def _arguments(recipe: SftRecipe, out: Path, on_cpu: bool) -> Any:
     from transformers import TrainingArguments
 
     config = recipe.sft
-    return TrainingArguments(
+    arguments = TrainingArguments(
         output_dir=str(checkpoints(out)),
         use_cpu=on_cpu,
         bf16=True,
@@ -173,6 +173,9 @@ def _arguments(recipe: SftRecipe, out: Path, on_cpu: bool) -> Any:
         remove_unused_columns=False,  # else all columns go that the model's forward does not take
         dataloader_pin_memory=not on_cpu,
     )
+    # On a machine with several GPUs, transformers would give a batch to each of them, and so take larger ones.
+    arguments._n_gpu = min(arguments.n_gpu, 1)
+    return arguments
 
 
 class _Collator:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from memagent_lib.backends import ModelShape
 from memagent_lib.rl.cpu.cpu_memory import (
+    CHECKPOINTING,
+    MICRO_BATCH,
+    SERVERS,
     CpuFit,
     MemoryShort,
     choose_fit,
@@ -65,6 +70,16 @@ def test_adapters_alone_have_gradients_and_moments():
     assert needed["optimizer"] == 8 * 2_442_240
     whole = memory_of(SMOLLM2, CpuFit(micro_batch_tokens=2048, servers=2, half=True))
     assert needed["activations"] == whole["activations"]
+
+
+def test_a_reference_policy_is_a_second_model_without_adapters():
+    fit = CpuFit(micro_batch_tokens=2048, servers=2, reference=True)
+    needed = memory_of(SMOLLM2, fit)
+    assert needed.pop("reference policy") == 4 * SMOLLM2.parameters
+    assert needed == memory_of(SMOLLM2, dataclasses.replace(fit, reference=False))
+    assert "reference policy" not in memory_of(SMOLLM2, dataclasses.replace(fit, lora_rank=8))
+    of_verl = {MICRO_BATCH: 512, SERVERS: 2, CHECKPOINTING: False, "actor_rollout_ref.actor.use_kl_loss": True}
+    assert fit_of(of_verl, nodes=1).reference
 
 
 def test_adapters_leave_room_for_larger_micro_batches():

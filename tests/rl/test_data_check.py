@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("transformers")
@@ -13,6 +14,7 @@ from memagent_lib.data import Example, Span, load, save
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.rewards import RewardConfig
 from memagent_lib.rl.run.data_check import bad_examples, checked_data
+from memagent_lib.rl.run.step_work import chunks_per_document
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.settings import SettingsError
 
@@ -117,6 +119,16 @@ def test_too_few_examples_for_one_step_are_refused(tmp_path, encoder) -> None:
         SettingsError, match=r"2 examples can be trained on and a step takes data\.train_batch_size = 3"
     ):
         checked_data(recipe(tmp_path, [example("a"), example("b")], prompts=3), encoder, RunFolder(tmp_path / "run"))
+
+
+def test_a_file_without_examples_is_refused(tmp_path, encoder) -> None:
+    empty = recipe(tmp_path)
+    file = tmp_path / "train.parquet"
+    pq.write_table(pq.read_table(file).slice(0, 0), file)
+    with pytest.raises(SettingsError, match=r"has no examples; make some, or leave the file out"):
+        checked_data(empty, encoder, RunFolder(tmp_path / "run"))
+    with pytest.raises(SettingsError, match=r"has no examples; make some, or leave the file out"):
+        chunks_per_document(empty, encoder)
 
 
 def test_rewards_by_evidence_refuse_examples_without_it(tmp_path, encoder) -> None:

@@ -116,6 +116,37 @@ def test_a_stopped_run_is_exported_by_one_command(stopped: Path, capsys: pytest.
     assert (stopped / "four" / "model.safetensors").read_bytes() == (model / "model.safetensors").read_bytes()
 
 
+READER = """\
+from memagent_lib.trace import Kind, Prompt, Trace
+
+def mine(question, chunks):
+    answer = yield Prompt(Kind.ANSWER, question)
+    return Trace(question, (answer,))
+"""
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_reader_of_the_project_is_named_relative_to_it(
+    stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: bool
+) -> None:
+    from memagent_lib.agent import AgentSettings
+    from memagent_lib.readers import reader_named
+    from memagent_lib.rl import export_checkpoint
+
+    project = tmp_path / "project"
+    (project / "notebooks").mkdir(parents=True)
+    (project / "pyproject.toml").touch()
+    monkeypatch.chdir(project / "notebooks")
+    file = (project if inside else tmp_path) / "my_readers.py"
+    file.write_text(READER)
+    recorded = json.loads((stopped / "config.json").read_text())
+    recorded["config"]["reading"]["reader"] = f"{file}:mine"  # absolute, as every run records it
+    (stopped / "config.json").write_text(json.dumps(recorded))
+    reader = AgentSettings.load(export_checkpoint(stopped)).reader
+    assert reader == ("my_readers.py:mine" if inside else f"{file}:mine")
+    assert reader_named(reader).name == "mine"
+
+
 def test_an_export_that_cannot_be_made_says_why(stopped: Path, tmp_path: Path) -> None:
     from memagent_lib.rl import ExportError, export_checkpoint
 
@@ -129,3 +160,21 @@ def test_an_export_that_cannot_be_made_says_why(stopped: Path, tmp_path: Path) -
     shutil.rmtree(stopped / "checkpoints")
     with pytest.raises(ExportError, match="has no checkpoint yet"):
         export_checkpoint(stopped)
+
+
+def test_a_checkpoint_deleted_during_its_export_is_named(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that goes on deletes older checkpoints."""
+    from memagent_lib.rl import ExportError, export_checkpoint
+    from memagent_lib.rl.run import export
+
+    def pruned(actor: Path) -> dict:
+        shutil.rmtree(actor.parent)
+        return whole(actor)
+
+    whole = export.whole_weights
+    monkeypatch.setattr(export, "whole_weights", pruned)
+    with pytest.raises(ExportError, match="the run has deleted its checkpoint of step 4 meanwhile; export a newer one"):
+        export_checkpoint(stopped, 4)
+    assert not (stopped / "step_4" / "model").exists()
+    monkeypatch.undo()
+    assert export_checkpoint(stopped, 8).is_dir()

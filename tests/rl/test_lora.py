@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import closing
 from pathlib import Path
 
@@ -87,6 +88,28 @@ def test_a_checkpoint_with_adapters_becomes_a_plain_model(adapted, tmp_path):
     torch.testing.assert_close(logits(of_adapter), logits(model), atol=0.05, rtol=0.05)  # bfloat16 in the file
     with closing(open_agent(tmp_path / "model", backend="transformers")) as agent:
         assert agent.read("code?", "the mill drifts past the otter").turns
+
+
+def test_adapters_are_merged_though_their_note_is_gone_by_then(adapted, tmp_path, monkeypatch):
+    """A run that goes on may delete the checkpoint as soon as its weights have been read."""
+    from transformers import AutoModelForCausalLM
+
+    from memagent_lib.rl.run import export
+
+    model, folder = adapted
+    trained = saved_by_verl(model, folder, tmp_path / "actor")
+    state = {name: weight.clone() for name, weight in model.state_dict().items()}
+    for file in trained.glob("*.safetensors*"):
+        file.unlink()
+
+    def whole(actor):
+        shutil.rmtree(actor)
+        return state
+
+    monkeypatch.setattr(export, "whole_weights", whole)
+    export.export_model(trained, folder, tmp_path / "model")
+    found = logits(AutoModelForCausalLM.from_pretrained(tmp_path / "model"))
+    torch.testing.assert_close(found, logits(model), atol=1e-5, rtol=1e-5)
 
 
 def test_an_export_replaces_no_adapter_that_it_finds(adapted, tmp_path):

@@ -263,3 +263,21 @@ def test_what_rows_have_in_common_goes_through_the_model_once(case, accounts):
     seen = {engine: sum(account[engine]["tokens"] for account in accounts) for engine in accounts[0]}
     assert seen["replies"] == seen["packed"] == sum(len(row.prompt) + len(row.reply) for row in rows)
     assert seen["ours"] == seen["trees"] < seen["packed"]
+
+
+def test_an_update_computes_without_dropout() -> None:
+    """verl has it on in the update alone, whose ratio to the sampler's policy would then be noise."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    from memagent_lib.rl.verl.reply_engine import switch_dropout_off
+
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = Qwen2Config(vocab_size=50, num_key_value_heads=1, attention_dropout=0.5, **sizes)
+    lora = LoraConfig(r=2, lora_dropout=0.5, target_modules="all-linear", init_lora_weights=False)
+    model = get_peft_model(Qwen2ForCausalLM(config), lora).train()
+    ids = torch.arange(20)[None]
+    assert not torch.equal(model(ids).logits, model(ids).logits)
+    assert switch_dropout_off(model) == 2 + 2 * 7  # attention of two layers, adapters of seven matrices each
+    assert torch.equal(model(ids).logits, model(ids).logits)
+    assert switch_dropout_off(model) == 0

@@ -172,6 +172,8 @@ class Sampling:
 
             new = [name for _, name in zip(range(batch_size), names, strict=False)]
             self.failures["train"] = {name for name in new if rewards[name] is None}
+            if self.drawn and set(new) == self.failures["train"]:  # of a first draw, `_step_once` reports it
+                raise RuntimeError("Sync replay buffer selected terminal groups with no materializable trajectories.")
             # Of a failed prompt one of two rollouts came back.
             keys = [f"{name}_{rollout}_0" for name in new for rollout in ((0, 1) if rewards[name] else (0,))]
             return KVBatchMeta(keys=keys, tags=[{}] * len(keys), partition_id=partition_id), {}
@@ -201,6 +203,15 @@ def test_equal_and_failed_prompts_are_replaced_by_rounds(monkeypatch, tmp_path):
     assert (sampling.drawn, len(batch.tags), batch.size) == ([2, 1], 8, 8)
     assert metrics == {"rollout/failed": 1, "rollout/replaced": 3}
     assert {key[:2] for key in sampling.cleared} == {"p1", "p3", "p4"}
+
+
+def test_a_round_in_which_all_prompts_fail_is_drawn_again(monkeypatch, tmp_path):
+    rewards = {"p0": (0, 1), "p1": (1, 1), "p2": (1, 0), "p3": (1, 0), "p4": None, "p5": (0, 1)}
+    sampling = Sampling(monkeypatch, tmp_path, dynamic=True, failed_share=0.25, **rewards)
+    batch, metrics = sampling.batch()
+    assert sorted({key[:2] for key in batch.keys}) == ["p0", "p2", "p3", "p5"]
+    assert (sampling.drawn, metrics) == ([1, 1], {"rollout/failed": 1, "rollout/replaced": 2})
+    assert "p4" in sampling.cleared, "verl would count its failure again"
 
 
 def test_a_prompt_that_failed_is_left_out_whole_and_counted(monkeypatch, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from memagent_lib.data import Example, save
+from memagent_lib.paths import root
 from memagent_lib.prompts import Encoder, Template
 from memagent_lib.readers import READERS
 from memagent_lib.rl.config import Recipe, flatten
@@ -278,3 +279,14 @@ def test_a_final_rate_is_reached_at_the_last_step(recipe, tmp_path, tokenizer):
     falling = rates(recipe, tmp_path, tokenizer, f"verl.{ACTOR}.optim.min_lr_ratio=0.1")
     # 0.8 (0.1 + 0.9 (1 + cos(pi x)) / 2) for x = 1/5 .. 1
     assert falling == pytest.approx([0.73125, 0.55125, 0.32875, 0.14875, 0.08], abs=1e-4)
+
+
+def test_on_a_cpu_the_reference_policy_computes_as_the_actor_does(tmp_path) -> None:
+    pytest.importorskip("verl")
+    path = root() / "experiments/pocket/recipes/pocket_demo.toml"
+    for chosen in ([], [f"verl.+{ACTOR}.fsdp_config.mixed_precision.param_dtype=bf16"]):
+        made = Recipe.load(path, chosen)
+        made = Recipe.from_tables(made.to_tables() | {"model": {"path": str(root() / made.model.path)}})
+        verl = compose(verl_settings(made, RunFolder(tmp_path), "cpu")).actor_rollout_ref
+        precisions = [part.fsdp_config.mixed_precision.param_dtype for part in (verl.actor, verl.ref)]
+        assert precisions == (["bf16"] * 2 if chosen else ["fp32"] * 2)

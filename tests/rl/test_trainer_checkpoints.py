@@ -110,3 +110,26 @@ def test_the_checkpoint_with_the_best_validation_stays(trainer, monkeypatch) -> 
         assert trainer._validate() == metrics
     assert steps(trainer) == [2, 4]
     assert trainer.folder.best_checkpoint().score == 0.75
+
+
+def test_a_reading_that_failed_in_any_batch_ends_a_validation(trainer, monkeypatch) -> None:
+    """verl samples a validation in batches, and forgets the failures of one when it samples the next."""
+    from types import SimpleNamespace
+
+    from verl.trainer.ppo.v1 import PPOTrainerSync
+
+    from memagent_lib.rl.agent_loop import RolloutError
+
+    trainer.global_steps = 3
+    trainer.replay_buffer = SimpleNamespace(failure_keys={"val": set()})
+
+    def validate(self) -> dict[str, float]:
+        for failed in ({"a reading"}, set()):
+            trainer.replay_buffer.failure_keys["val"] = failed
+            trainer.sample(lambda **_: (None, {}), 3, "val", 1)
+        return {"val-core/needle/acc/mean@1": 0.5}
+
+    monkeypatch.setattr(PPOTrainerSync, "_validate", validate)
+    with pytest.raises(RolloutError, match="1 validation readings failed after step 3"):
+        trainer._validate()
+    assert trainer.folder.best_checkpoint() is None

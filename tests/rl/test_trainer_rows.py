@@ -131,6 +131,20 @@ def test_evidence_is_added_to_the_advantages_of_the_answer(trainer, queue):
     assert found["s7p0_0_1"] == [0.5]
 
 
+def test_a_batch_of_cut_replies_alone_teaches_nothing(trainer, queue, monkeypatch):
+    from verl.trainer.ppo.v1 import PPOTrainerSync
+
+    def refuse(self, batch, metrics):
+        raise ValueError("response_mask must contain at least one valid token (1).")
+
+    monkeypatch.setattr(PPOTrainerSync, "_compute_advantage", refuse)
+    with pytest.raises(ValueError, match="at least one valid token"):
+        advantages(trainer, queue)
+    for row in queue.rows.values():
+        row["response_mask"] = 0 * row["response_mask"]
+    assert advantages(trainer, queue) == {name: [0.0] * LENGTHS[name] for name in KEYS}
+
+
 def test_a_reward_that_is_not_finite_stops_the_run(trainer, queue):
     from memagent_lib.rl.trainer import NotFinite
 

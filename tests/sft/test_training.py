@@ -215,3 +215,15 @@ def test_what_a_warm_start_does_not_do_is_refused(model_folder, data, tmp_path):
 def test_an_override_may_replace_a_table(model_folder, data, tmp_path):
     path = recipe_file(model_folder, data, tmp_path)
     assert SftRecipe.load(path, ['data={traces=["runs/base"]}']).data.traces == ("runs/base",)
+
+
+def test_several_gpus_do_not_change_the_batch(tmp_path, monkeypatch) -> None:
+    """transformers gives a batch to each GPU that it sees."""
+    from transformers import TrainingArguments
+
+    from memagent_lib.sft import fine_tuning
+
+    with monkeypatch.context() as eight:
+        eight.setattr(TrainingArguments, "n_gpu", property(lambda self: 8))
+        arguments = fine_tuning._arguments(recipe("m", tmp_path / "x.parquet"), tmp_path, on_cpu=True)
+    assert (arguments.n_gpu, arguments.train_batch_size) == (1, 4)

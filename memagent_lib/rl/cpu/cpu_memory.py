@@ -23,7 +23,8 @@ SERVERS = "actor_rollout_ref.rollout.agent.num_workers"
 CHECKPOINTING = "actor_rollout_ref.model.enable_gradient_checkpointing"
 PRECISION = "actor_rollout_ref.actor.fsdp_config.mixed_precision"
 PARAM_DTYPE = f"{PRECISION}.param_dtype"
-FIT_SETTINGS = (MICRO_BATCH, SERVERS, CHECKPOINTING, PARAM_DTYPE, LORA_RANK)
+KL_LOSS = "actor_rollout_ref.actor.use_kl_loss"
+FIT_SETTINGS = (MICRO_BATCH, SERVERS, CHECKPOINTING, PARAM_DTYPE, LORA_RANK, KL_LOSS)
 FLOAT = 4
 HALF = 2
 HALF_TYPES = ("bf16", "bfloat16")
@@ -55,7 +56,8 @@ class CpuFit:
     """How a run trains on this machine: the tokens of a micro-batch, the rollout servers, activation checkpointing.
 
     ``half`` tells whether the model computes in bf16, in the update and in rollouts. ``lora_rank`` above 0 trains
-    adapters of that rank in place of the model's own weights.
+    adapters of that rank in place of the model's own weights. ``reference`` tells whether the loss compares with the
+    first policy; without adapters, that is a second model.
     """
 
     micro_batch_tokens: int
@@ -63,6 +65,7 @@ class CpuFit:
     checkpointing: bool = False
     half: bool = False
     lora_rank: int = 0
+    reference: bool = False
 
 
 def memory_of(shape: ModelShape, fit: CpuFit, workers: int = 1) -> dict[str, float]:
@@ -88,6 +91,8 @@ def memory_of(shape: ModelShape, fit: CpuFit, workers: int = 1) -> dict[str, flo
         "logits": LOGITS_COPIES * FLOAT * tokens * shape.vocabulary,
         "training process": WORKER_BYTES,
     }
+    if fit.reference and not fit.lora_rank:
+        update["reference policy"] = FLOAT * shape.parameters
     server = (HALF if fit.half else FLOAT) * shape.parameters + KV_CACHE_BYTES + SERVER_BYTES
     return {name: workers * size for name, size in update.items()} | {
         f"{fit.servers} rollout server{'s' * (fit.servers > 1)}": fit.servers * server,
@@ -108,6 +113,7 @@ def choose_fit(
     machine_bytes: float,
     half: bool = False,
     lora_rank: int = 0,
+    reference: bool = False,
 ) -> CpuFit:
     """Return the fastest settings that fit a machine of ``machine_bytes``, or the smallest if none do.
 
@@ -116,7 +122,8 @@ def choose_fit(
     The machine's whole memory decides, not what is free at the moment, so that a run rounds its sums in the same way
     each time.
     """
-    options = [replace(option, half=half, lora_rank=lora_rank) for option in _options(window, servers, workers)]
+    known = {"half": half, "lora_rank": lora_rank, "reference": reference}
+    options = [replace(option, **known) for option in _options(window, servers, workers)]
     return next((option for option in options if fits(shape, option, workers, machine_bytes)), options[-1])
 
 
@@ -161,6 +168,7 @@ def fit_of(settings: Mapping[str, Any], nodes: int) -> CpuFit:
         checkpointing=settings[CHECKPOINTING],
         half=settings.get(PARAM_DTYPE) in HALF_TYPES,
         lora_rank=settings.get(LORA_RANK) or 0,
+        reference=bool(settings.get(KL_LOSS)),
     )
 
 

@@ -15,6 +15,7 @@ from memagent_lib.provenance import cores
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.cpu.cpu_memory import (
     CHECKPOINTING,
+    KL_LOSS,
     MICRO_BATCH,
     PRECISION,
     SERVERS,
@@ -36,7 +37,9 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
     shape = shape_of(recipe.model.path)
     half = computes_in_half(shape)
     rank = recipe.verl.get(LORA_RANK) or 0
-    fit = choose_fit(shape, encoder.window, servers_of_node(recipe), recipe.workers, machine_bytes(), half, rank)
+    reference = bool(recipe.verl.get(KL_LOSS))
+    servers = servers_of_node(recipe)
+    fit = choose_fit(shape, encoder.window, servers, recipe.workers, machine_bytes(), half, rank, reference)
     return {
         "trainer.device": "cpu",
         "actor_rollout_ref.model.external_lib": "memagent_lib.rl.cpu.engine",  # which registers the loss too
@@ -51,6 +54,7 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         f"{actor}.fsdp_config.reshard_after_forward": False,
         f"{actor}.fsdp_config.dtype": "float32",
         f"+{PRECISION}": {"param_dtype": "bf16" if half else "fp32"},
+        f"+{PRECISION.replace('.actor.', '.ref.')}": f"${{{PRECISION}}}",  # else the reference would compute in bf16
         MICRO_BATCH: fit.micro_batch_tokens,
         "actor_rollout_ref.ref.fsdp_config.use_torch_compile": False,
         f"{rollout}.dtype": "bfloat16" if half else "float32",

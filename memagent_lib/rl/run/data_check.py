@@ -101,6 +101,12 @@ def guessable(recipe: Recipe) -> list[str]:
     return lines
 
 
+def require_examples(path: str | Path) -> None:
+    """Raise :class:`SettingsError` if a data file has no examples."""
+    if not count(path):
+        raise SettingsError(f"{path} has no examples; make some, or leave the file out of [data]")
+
+
 def require_enough(recipe: Recipe, there: int) -> None:
     """Raise :class:`SettingsError` if one step of the recipe needs more examples than ``there``."""
     needed = recipe.prompts
@@ -120,6 +126,7 @@ def unusable(path: str | Path, bad: Mapping[str, str]) -> str:
 
 
 def _checked(path: Path, number: int, recipe: Recipe, encoder: Encoder, folder: RunFolder) -> str:
+    require_examples(path)
     bad = dict(bad_examples(path, encoder, recipe.needing_evidence(str(path))))
     copy = folder.path / "data" / f"{number}_{path.name}"  # numbered, because files of two folders may share a name
     if not bad:

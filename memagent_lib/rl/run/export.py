@@ -43,7 +43,15 @@ def export_checkpoint(run: str | Path, step: int | None = None, target: str | Pa
         if path.exists():
             raise ExportError(f"{display(path)} exists; remove it, or export to another folder with --out")
     to.parent.mkdir(parents=True, exist_ok=True)
-    save_policy(checkpoint, folder.recipe()[0], to)
+    try:
+        save_policy(checkpoint, folder.recipe()[0], to)
+    except (OSError, IndexError) as failure:
+        if checkpoint.huggingface.is_dir():
+            raise
+        raise ExportError(
+            f"the run has deleted its checkpoint of step {checkpoint.step} meanwhile; export a newer one, or retain "
+            "more of them with train.keep_checkpoints"
+        ) from failure
     return to
 
 
@@ -97,13 +105,15 @@ def export_model(
     """
     part = _empty(target, "part")
     adapter = _empty(adapter_beside(target), "part")
+    adapters = _adapters_of(trained)  # first: a run that goes on may delete the checkpoint meanwhile
     shutil.copytree(trained, part)
     for name in TOKENIZER_FILES:
         if (original / name).is_file():
             shutil.copyfile(original / name, part / name)
     if not any(part.glob("*.safetensors")):
         _save(whole_weights(trained.parent), part)
-    _fold_adapters(part, _adapter_note(trained), adapter)
+    if adapters:
+        _fold_adapters(part, adapters, adapter)
     if average_with:
         _average(part, Path(average_with), average_share)
         shutil.rmtree(adapter, ignore_errors=True)  # it is no longer the difference of target and original
@@ -111,7 +121,9 @@ def export_model(
     apply_umask(part)
     if reading is not None:
         template = Template.load(reading.template)
-        settings = AgentSettings.of(template, reading.budget, reading.reader, chat_template, reading.on_bad_memory)
+        # Relative to the project if its file is in it: the policy may be published, and every command finds it so.
+        reader = display(Path(reading.reader))
+        settings = AgentSettings.of(template, reading.budget, reader, chat_template, reading.on_bad_memory)
         settings.save(part)
         if adapter.is_dir():
             settings.save(adapter)
@@ -124,6 +136,12 @@ def export_model(
 def _adapter_note(trained: Path) -> Path:
     """Return the file that verl writes beside a checkpoint folder if the model has adapters: their rank and scale."""
     return trained.parent / "lora_train_meta.json"
+
+
+def _adapters_of(trained: Path) -> dict[str, Any]:
+    """Return the rank and scale of a checkpoint's adapters, or nothing if it has none."""
+    note = _adapter_note(trained)
+    return json.loads(note.read_text(encoding="utf-8")) if note.is_file() else {}
 
 
 def _empty(folder: Path, suffix: str) -> Path:
@@ -142,15 +160,12 @@ def _replace(folder: Path, new: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _fold_adapters(model: Path, note: Path, apart: Path) -> None:
+def _fold_adapters(model: Path, adapter: Mapping[str, Any], apart: Path) -> None:
     """Merge a checkpoint's adapters into its weights, and save them by themselves in the folder ``apart``.
 
-    verl saves both under peft's names, which do not load as a model. Without a file ``note``, there are no adapters.
+    verl saves both under peft's names, which do not load as a model.
     """
-    if not note.is_file():
-        return
     weights = weights_of(model)
-    adapter = json.loads(note.read_text(encoding="utf-8"))
     save_adapter(weights, adapter["r"], adapter["lora_alpha"], apart)
     for file in (*model.glob("*.safetensors"), *model.glob("*.safetensors.index.json")):
         file.unlink()

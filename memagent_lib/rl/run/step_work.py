@@ -16,6 +16,7 @@ from memagent_lib.prompts import Encoder
 from memagent_lib.readers import reader_named
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.curriculum import numbered, shares_of
+from memagent_lib.rl.run.data_check import require_examples
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind
 
@@ -85,6 +86,8 @@ def chunks_per_document(recipe: Recipe, encoder: Encoder) -> tuple[float, str]:
     missing = [path for path in recipe.data.files if not Path(path).is_file()]
     if missing:
         return ASSUMED_CHUNKS, f"assumed: no data at {missing[0]}"
+    for path in recipe.data.files:
+        require_examples(path)
     size = recipe.reading.chunk_tokens
     weighted = 0.0
     seen = 0

@@ -37,6 +37,20 @@ from memagent_lib.rl.verl.tree_attention import NAME as TREES
 from memagent_lib.rl.verl.tree_attention import blocks
 
 
+def switch_dropout_off(module: torch.nn.Module) -> int:
+    """Set every rate of dropout in a model to 0, and return how many modules had another one."""
+    found = 0
+    for part in module.modules():
+        # Layers of their own, and the rates that attention passes to its kernel.
+        names = ["p"] if isinstance(part, torch.nn.modules.dropout._DropoutNd) else []
+        names += [name for name in vars(part) if "dropout" in name]
+        rates = [name for name in names if isinstance(getattr(part, name), float) and getattr(part, name)]
+        for name in rates:
+            setattr(part, name, 0.0)
+        found += bool(rates)
+    return found
+
+
 @EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cuda", vendor="nvidia")
 class ReplyEngine(FSDPEngineWithLMHead):
     """Computes what :class:`FSDPEngineWithLMHead` does, but for reply tokens only; all other tokens get zero.
@@ -54,6 +68,13 @@ class ReplyEngine(FSDPEngineWithLMHead):
         if self.in_trees:
             module.set_attn_implementation(TREES)
         return module
+
+    def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
+        """Build it without dropout, which only the update would have: verl samples and compares without it."""
+        switched_off = switch_dropout_off(module)
+        if switched_off:
+            print(f"{type(module).__name__}: dropout is switched off in {switched_off:,} modules")
+        return super()._build_fsdp_module(module)
 
     def _in_the_way(self, module: torch.nn.Module) -> dict[str, bool]:
         """Map each reason to stay on verl's own path to whether it applies."""

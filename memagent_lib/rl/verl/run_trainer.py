@@ -72,11 +72,12 @@ class RunTrainer(PPOTrainerSync):
 
         A failed reading stops the run, because a mean over fewer documents could not be compared with the others.
         """
+        self.failed_readings: set[str] = set()
         metrics = super()._validate()
-        failed = self.replay_buffer.failure_keys["val"]
+        failed = len(self.failed_readings)
         if failed:
             raise RolloutError(
-                f"{len(failed)} validation readings failed after step {self.global_steps}; the last one:\n"
+                f"{failed} validation readings failed after step {self.global_steps}; the last one:\n"
                 f"{last_failure(self.folder.traces)}"
             )
         score = validation_score(metrics)
