@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from memagent_lib.agent import AgentSettings
 from memagent_lib.evaluation import ALL_TASKS, BASELINES
 from memagent_lib.paths import PACKAGE
+from memagent_lib.plugins import is_plugin, plugin_name
 from memagent_lib.provenance import library_version
 from memagent_lib.publishing.base_model import BaseModel, Licence, licence_of
 from memagent_lib.publishing.policy import Policy
@@ -106,7 +107,7 @@ def _metadata(card: _Contents) -> str:
     """Return the card's head as YAML: the hub's keys, and ``memagent``, which identifies the weights."""
     from huggingface_hub import ModelCardData
 
-    reader = card.settings.reader if card.settings else ""
+    reader = plugin_name(card.settings.reader) if card.settings else ""  # results have only its name
     # The hub lists scores by data set, and all tasks are none.
     rows = [row for row in card.scores.rows if row.reader == reader and row.score.n and row.task != ALL_TASKS]
     results = [_result(row) for row in rows]
@@ -197,7 +198,7 @@ def _limits(card: _Contents) -> list[str]:
         limits.append(f"What another seed gives: this is one run, with seed {card.training.seed}.")
     limits.append("What training has cost: the base model's other abilities have not been measured.")
     limits.append("Whether an answer is true: a memory can lose or invent statements.")
-    if card.settings and ".py:" in card.settings.reader:
+    if card.settings and is_plugin(card.settings.reader):
         limits.append(f"The reader: {Path(card.settings.reader).name} is a file that is not part of this folder.")
     return limits
 

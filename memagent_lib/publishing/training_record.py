@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memagent_lib.data import data_hash, stream_records
-from memagent_lib.paths import root
+from memagent_lib.paths import root, shortest_ends
 from memagent_lib.rl import RunFolder, validation_score
 from memagent_lib.settings import to_toml
 from memagent_lib.tracking import Experiment, load_inputs, load_runs
@@ -34,7 +34,8 @@ class CurveRow(NamedTuple):
 class DataFile(NamedTuple):
     """A file of examples: what it was used for, and its hash and contents, as far as they are known.
 
-    ``note`` says where the hash comes from, if training has not recorded it.
+    ``name`` has as many of its folders as tell it apart. ``note`` says where the hash comes from, if training has not
+    recorded it.
     """
 
     use: str
@@ -100,10 +101,13 @@ class TrainingRecord:
 
 
 class Logged(NamedTuple):
-    """What the MLflow run of a training has: the code's version, and the hashes of data by use and file name."""
+    """What the MLflow run of a training has: the code's version, and the hashes of data by use and file name.
+
+    Files of several folders may share a name, so each key has a list.
+    """
 
     code: dict[str, str]
-    hashes: dict[tuple[str, str], str]
+    hashes: dict[tuple[str, str], list[str]]
 
     @classmethod
     def of(cls, store: Experiment | None, run_id: str) -> Logged:
@@ -117,28 +121,39 @@ class Logged(NamedTuple):
         inputs = load_inputs(store.join(run_id))
         # MLflow's word for validation is the one that Run.data gives it.
         uses = {"training": "training", "evaluation": "validation"}
-        return cls(code, {(uses.get(row.use, row.use), row.name): row.hash for row in inputs.itertuples()})
+        hashes: dict[tuple[str, str], list[str]] = {}
+        for row in inputs.itertuples():
+            hashes.setdefault((uses.get(row.use, row.use), row.name), []).append(row.hash)
+        return cls(code, hashes)
 
 
-def data_of(tables: Mapping[str, Any], hashes: Mapping[tuple[str, str], str]) -> list[DataFile]:
+def data_of(tables: Mapping[str, Any], hashes: Mapping[tuple[str, str], Sequence[str]]) -> list[DataFile]:
     """Describe the files of a recipe's ``[data]``. ``hashes`` are those that training has logged."""
     training = [*tables["train"], *(file for stage in tables["stages"] for file in stage["files"])]
-    named = {"training": training, "validation": tables["eval"]}
-    return [_described(use, Path(path), hashes) for use, paths in named.items() for path in dict.fromkeys(paths)]
+    uses = {"training": training, "validation": tables["eval"]}
+    names = shortest_ends([*training, *tables["eval"]])
+    return [
+        _described(use, Path(path), names[path], hashes.get((use, Path(path).name), ()))
+        for use, paths in uses.items()
+        for path in dict.fromkeys(paths)
+    ]
 
 
-def _described(use: str, path: Path, hashes: Mapping[tuple[str, str], str]) -> DataFile:
-    logged = hashes.get((use, path.name), "")
+def _described(use: str, path: Path, name: str, logged: Sequence[str]) -> DataFile:
+    """Describe a file. ``logged`` has the hashes of all files of its last name, so only a single one is surely its."""
+    hash_then = logged[0] if len(logged) == 1 else ""
     if not path.is_file():
-        note = "" if logged else "not recorded, and the file is gone"
-        return DataFile(use, path.name, logged, None, "", note)
+        note = "" if hash_then else "not recorded, and the file is gone"
+        if len(logged) > 1:
+            note = "the file is gone, and several of its last name are recorded"
+        return DataFile(use, name, hash_then, None, "", note)
     now = data_hash(path)
-    if logged and now != logged:
-        return DataFile(use, path.name, logged, None, "", "the file has changed since")
+    if logged and now not in logged:
+        return DataFile(use, name, hash_then, None, "", "the file has changed since")
     tasks = Counter(record["data_source"] for record in stream_records(path))
     words = ", ".join(f"{task} ({count:,})" for task, count in sorted(tasks.items()))
     note = "" if logged else "hashed when this card was written"
-    return DataFile(use, path.name, now, tasks.total(), words, note)
+    return DataFile(use, name, now, tasks.total(), words, note)
 
 
 def curve_of(rows: Sequence[Mapping[str, Any]]) -> list[CurveRow]:
@@ -180,7 +195,12 @@ def _public(value: Any) -> Any:
         return {key: _public(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_public(entry) for entry in value]
-    if isinstance(value, str) and value.startswith("/"):
-        path = Path(value)
-        return path.relative_to(root()).as_posix() if path.is_relative_to(root()) else path.name
-    return value
+    return public_path(value) if isinstance(value, str) else value
+
+
+def public_path(value: str) -> str:
+    """Return an absolute path relative to the project, or as its last part alone; return any other text unchanged."""
+    if not value.startswith("/"):
+        return value
+    path = Path(value)
+    return path.relative_to(root()).as_posix() if path.is_relative_to(root()) else path.name

@@ -1,32 +1,37 @@
 """Publish a policy's files in a repository of the Hugging Face hub, or as a copy in a folder.
 
-Only files that belong to a model are taken: no examples, checkpoints, traces or logs. All checks come before the first
-file is sent.
+Only files that belong to a model are taken: no examples, checkpoints, traces or logs. In ``memagent.json``, the path of
+a plug-in reader loses the folders of this machine. All checks come before the first file is sent.
 """
 
 from __future__ import annotations
 
 import filecmp
+import json
 import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memagent_lib.agent import SETTINGS_FILE, AgentSettings
 from memagent_lib.models import HUB_NAME, WEIGHT_FILES
 from memagent_lib.paths import absolute, display, replacing
+from memagent_lib.plugins import is_plugin
 from memagent_lib.publishing.policy import CARD, INDEX, Policy, PublishingError, weight_files
+from memagent_lib.publishing.training_record import public_path
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 MODEL_FILES = (
-    *(CARD, "LICENSE*", "NOTICE*", "config.json", "generation_config.json", "memagent.json", INDEX),
+    *(CARD, "LICENSE*", "NOTICE*", "config.json", "generation_config.json", SETTINGS_FILE, INDEX),
     *("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "chat_template.jinja"),
     *("special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt"),
 )
@@ -35,11 +40,15 @@ MODEL_FILES = (
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """The files of a policy that are published, and the names of what stays behind."""
+    """The files of a policy that are published, and the names of what stays behind.
+
+    ``rewritten`` has the content that is published in place of a file's own, by the file's name.
+    """
 
     policy: Policy
     files: Sequence[Path]
     left_out: Sequence[str]
+    rewritten: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, policy: Policy, include: Sequence[str] = ()) -> Upload:
@@ -64,16 +73,33 @@ class Upload:
         if unknown:
             raise PublishingError(f"no file of {display(policy.folder)} matches {', '.join(unknown)}")
         _require_card(policy)
-        return cls(policy, sorted(files), left_out)
+        return cls(policy, sorted(files), left_out, _without_private_reader(policy.folder))
 
     @property
     def size(self) -> int:
-        return sum(file.stat().st_size for file in self.files)
+        return sum(map(self._size_of, self.files))
+
+    def _size_of(self, file: Path) -> int:
+        rewritten = self.rewritten.get(file.name)
+        return file.stat().st_size if rewritten is None else len(rewritten.encode())
+
+    @contextmanager
+    def as_published(self) -> Iterator[Path]:
+        """Yield a temporary folder with the files as they are published: links, and those that are rewritten."""
+        with tempfile.TemporaryDirectory(prefix="memagent-push-") as home:
+            for file in self.files:
+                published = Path(home) / file.name
+                if file.name in self.rewritten:
+                    published.write_text(self.rewritten[file.name], encoding="utf-8")
+                else:
+                    published.symlink_to(file.resolve())
+            yield Path(home)
 
     def lines(self) -> list[str]:
         """Return what is published, a line per file with its size, and what is not."""
         width = max(len(file.name) for file in self.files)
-        lines = [f"{file.name:<{width}}  {size_in_words(file.stat().st_size):>12}" for file in self.files]
+        lines = [f"{file.name:<{width}}  {size_in_words(self._size_of(file)):>12}" for file in self.files]
+        lines += [f"{name} is published without this machine's folders" for name in self.rewritten]
         lines.append(f"{len(self.files)} files, {size_in_words(self.size)}")
         if self.left_out:
             lines.append(f"not published: {', '.join(self.left_out)}")
@@ -83,6 +109,19 @@ class Upload:
 def size_in_words(size: int) -> str:
     """Return a size as ``538.1 MB`` or, below a tenth of a megabyte, as ``5.1 kB``."""
     return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:,.1f} kB"
+
+
+def _without_private_reader(folder: Path) -> dict[str, str]:
+    """Return ``memagent.json`` as it is published, by its name, if it names a reader by a path of this machine."""
+    if not AgentSettings.are_saved(folder):
+        return {}
+    file = folder / SETTINGS_FILE
+    reader = AgentSettings.load(folder).reader
+    public = public_path(reader)
+    if not is_plugin(reader) or public == reader:
+        return {}
+    table = json.loads(file.read_text(encoding="utf-8")) | {"reader": public}
+    return {file.name: json.dumps(table, indent=2) + "\n"}
 
 
 def _require_card(policy: Policy) -> None:
@@ -132,25 +171,36 @@ def copy_to_folder(upload: Upload, target: str | Path, overwrite: bool = False) 
     source = upload.policy.folder.resolve()
     if folder.resolve() == source or source in folder.resolve().parents:
         raise PublishingError(f"{display(folder)} is the policy's own folder or in it; name another one")
-    if not folder.exists():
-        part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
-        part.mkdir(parents=True)
-        try:
-            _copy(upload.files, part)
-            part.rename(folder)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
-        return folder
-    _require_no_other_weights([path.name for path in folder.iterdir()], upload, display(folder))
-    there = [file for file in upload.files if (folder / file.name).exists()]
+    if folder.exists():
+        _require_no_other_weights([path.name for path in folder.iterdir()], upload, display(folder))
+    with upload.as_published() as published:
+        files = sorted(published.iterdir())
+        if folder.exists():
+            _update(files, folder, overwrite)
+        else:
+            _copy_as_one(files, folder)
+    return folder
+
+
+def _copy_as_one(files: Sequence[Path], folder: Path) -> None:
+    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    part.mkdir(parents=True)
+    try:
+        _copy(files, part)
+        part.rename(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _update(files: Sequence[Path], folder: Path, overwrite: bool) -> None:
+    there = [file for file in files if (folder / file.name).exists()]
     differing = [file for file in there if not filecmp.cmp(file, folder / file.name, shallow=False)]
     if differing and not overwrite:
         names = ", ".join(file.name for file in differing)
         raise PublishingError(
             f"{display(folder)} has other versions of {names}; replace them with --overwrite, or name another folder"
         )
-    _copy([file for file in upload.files if file in differing or file not in there], folder)
-    return folder
+    _copy([file for file in files if file in differing or file not in there], folder)
 
 
 def _copy(files: Sequence[Path], folder: Path) -> None:
@@ -201,12 +251,9 @@ def push_to_hub(
         mine = {file.name for file in upload.files}
         if mine & set(names) and not overwrite:
             raise PublishingError(f"{repository} has a policy already; replace its files with --overwrite")
-        commit = api.upload_folder(
-            repo_id=repository,
-            folder_path=upload.policy.folder,
-            allow_patterns=sorted(mine),
-            commit_message=f"Upload {upload.policy.name} with memagent push",
-        )
+        message = f"Upload {upload.policy.name} with memagent push"
+        with upload.as_published() as published:
+            commit = api.upload_folder(repo_id=repository, folder_path=published, commit_message=message)
     return commit.commit_url
 
 

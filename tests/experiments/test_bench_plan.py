@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import pytest
 
 from experiments.studies.speed.__main__ import main
-from experiments.studies.speed.plan import beside
+from experiments.studies.speed.plan import beside, steps_of
+from memagent_lib.rl import RunFolder
 
 STEPS = [
     {"rollout/prompt_tokens": 500.0, "rollout/reply_tokens": 50.0, "rollout/count": 32.0, "timing_s/step": seconds}
@@ -55,6 +57,16 @@ def test_a_finished_run_is_measured_by_what_verl_logged():
     logged = [step | {"actor/perf/max_memory_allocated_gb": 8.0} for step in STEPS]
     (memory, *_) = beside(plan("cuda"), logged, []).ratios
     assert (memory.value, memory.at_most) == (pytest.approx(8 * 1.073741824), 10.0)  # vLLM is another process
+
+
+def test_the_validation_before_the_first_step_is_no_step(tmp_path):
+    logged = [{"val-core/needle/acc/mean@1": 0.5}, *(row | {"actor/perf/cpu_memory_used_gb": 5.0} for row in STEPS)]
+    folder = RunFolder(tmp_path)
+    rows = [json.dumps({"step": step, "time": 0.0, "metrics": metrics}) for step, metrics in enumerate(logged)]
+    folder.metrics.write_text("\n".join(rows) + "\n")
+    steps = steps_of(folder)
+    assert steps == logged[1:]
+    assert [ratio.value for ratio in beside(plan("cpu"), steps, []).ratios if ratio.what == "a step"] == [25.0]
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path, capsys):

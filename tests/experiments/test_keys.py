@@ -1,10 +1,14 @@
 """The table of what the keys of training change: arithmetic by hand."""
 
+from pathlib import Path
+
 import pandas as pd
 import pytest
 
 from experiments.studies.keys.table import outcomes, table
+from memagent_lib.sweeps import SweepSpec
 
+ROOT = Path(__file__).parents[2]
 CHANGED = '["train.credit=final"]'
 
 
@@ -46,3 +50,17 @@ def test_differences_are_paired_by_seed(curves):
         "| as the recipe is | 35.0 | 40.0 | a 35.0, b 45.0 |  | 32 | 96 | 10 |",
         "| `train.credit=final` | 15.0 | 25.0 | a 20.0, b 30.0 | -40.0, +10.0 | 32 | 96 | 10 |",
     ]
+
+
+def test_a_stage_that_varies_nothing_has_a_line(curves):
+    fixed = curve("", 0, [0.0, 0.3, 0.3, 0.3], {"a": 0.4, "b": 0.6}).drop(columns=["settings", "seed"])
+    lines = table(outcomes(pd.concat([curves, fixed], ignore_index=True))).splitlines()[2:]
+    assert lines[:2] == table(outcomes(curves)).splitlines()[2:]
+    assert lines[2:] == ["| those of a stage that varies none | 30.0 | 50.0 | a 40.0, b 60.0 |  | 32 | 96 | 10 |"]
+
+
+def test_every_training_of_the_sweep_varies_what_the_table_shows():
+    sweep = SweepSpec.load(ROOT / "experiments/studies/keys/sweep.toml")
+    trainings = [stage for stage in sweep.stages if stage.notebook.endswith("04_train.ipynb")]
+    assert [stage.name for stage in trainings] == ["train", "without-effect"]
+    assert all({"settings", "seed"} <= point.keys() for stage in trainings for point in stage.varied())

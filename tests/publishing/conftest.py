@@ -14,6 +14,27 @@ from memagent_lib.publishing import Policy
 from memagent_lib.rl import Recipe, RunFolder, TrainingState, TrainingStatus
 from memagent_lib.tracking import Experiment
 
+OWN_READER = """\
+from memagent_lib.trace import Kind, Prompt, Trace
+
+def mine(question, chunks):
+    memory = ""
+    turns = []
+    for chunk in chunks:
+        turns.append((yield Prompt(Kind.READ, question, memory, chunk)))
+        memory = turns[-1].reply.text
+    answer = yield Prompt(Kind.ANSWER, question, memory)
+    return Trace(question, (*turns, answer))
+"""
+
+
+@pytest.fixture
+def own_reader(tmp_path: Path) -> str:
+    """A plug-in reader outside the project, named by its absolute path."""
+    file = tmp_path / "my_readers.py"
+    file.write_text(OWN_READER)
+    return f"{file}:mine"
+
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:

@@ -12,10 +12,10 @@ import pytest
 from huggingface_hub import ModelCard
 from small_policies import BUDGET, validated, write_model
 
-from memagent_lib.agent import Agent
+from memagent_lib.agent import Agent, AgentSettings
 from memagent_lib.backends import Scripted
 from memagent_lib.cli import main
-from memagent_lib.data import make, save
+from memagent_lib.data import data_hash, make, save
 from memagent_lib.errors import MissingFile
 from memagent_lib.evaluation import EvaluationPlan
 from memagent_lib.models import PUBLISHED
@@ -24,7 +24,8 @@ from memagent_lib.provenance import model_hash
 from memagent_lib.publishing import Policy, PublishingError, model_card
 from memagent_lib.publishing.base_model import BaseModel, licence_of
 from memagent_lib.publishing.model_card import cell
-from memagent_lib.publishing.training_record import CurveRow, curve_of, recipe_toml
+from memagent_lib.publishing.training_record import CurveRow, curve_of, data_of, recipe_toml
+from memagent_lib.readers import reader_named
 from memagent_lib.rl import Recipe, TrainingState, TrainingStatus
 from memagent_lib.tracking import Experiment, evaluate_files
 
@@ -77,6 +78,23 @@ def test_a_card_lists_only_scores_of_its_weights(policy, tokenizer, workspace, t
         (result,) = ModelCard(found.text).data.eval_results
         assert (result.metric_value, result.metric_args) == (0.5, {"n": 2, "interval_95": [0.0945, 0.9055]})
     assert found.warnings == [f"not in the card: 4 rows of 'other' in {tmp_path}/scores (weights 00000000)"]
+
+
+def test_the_head_has_the_scores_of_a_plugin_reader(policy, own_reader, tokenizer, tmp_path) -> None:
+    AgentSettings(template="short", budget=BUDGET, reader=own_reader).save(policy.folder)
+    file = save(make("needle", 2, 6, tokenizer, chunks=2, chunk_tokens=200), tmp_path / "test_2.parquet")
+    template = Template.load("short")
+    backend = Scripted(lambda text: "note")
+    agent = Agent(Encoder(tokenizer, template, BUDGET), backend, reader_named(own_reader), policy.weights)
+    with Experiment.open(tmp_path / "store").run("evaluate", {"policy": "seven"}) as run:
+        plan = EvaluationPlan([file], readers=[own_reader, "blind"])
+        evaluate_files(run, agent, plan, tmp_path / "scores", policy="seven")
+    text = model_card(policy, licence="mit", evaluations=[tmp_path / "scores"]).text
+    head = ModelCard(text).data
+    (result,) = head.eval_results
+    assert (head.model_name, result.dataset_type, result.metric_value) == ("seven", "needle", 0.0)
+    assert "| reader | my_readers.py:mine |" in text
+    assert str(tmp_path) not in text
 
 
 def test_scores_of_short_documents_come_first(policy, tokenizer, tmp_path) -> None:
@@ -141,6 +159,38 @@ def test_a_file_that_changed_after_training_has_no_contents(policy, tokenizer, t
     (line,) = [line for line in model_card(policy, licence="mit").text.splitlines() if "train_2.parquet |" in line]
     assert line.endswith("| unknown | unknown | the file has changed since |")
     assert line.split(" | ")[2] in before
+
+
+def test_files_of_one_name_are_told_apart_by_their_hashes(policy, run, tokenizer, workspace, tmp_path) -> None:
+    own = tmp_path / "train_2.parquet"
+    hardest = save(make("needle", 4, 9, tokenizer, chunks=2, chunk_tokens=200), tmp_path / "hardest" / own.name)
+    recorded = json.loads(run.config.read_text())
+    recorded["config"]["data"] |= {"train": [str(hardest), str(own)], "stages": []}
+    run.config.write_text(json.dumps(recorded))
+    Experiment.open(workspace).join(run.status().mlflow_run).data(hardest, use="training")
+
+    def listed() -> list[str]:
+        text = model_card(policy, licence="mit").text
+        return [line for line in text.splitlines() if line.startswith("| training | ")]
+
+    files = (("hardest", hardest, 4), (tmp_path.name, own, 3))
+    assert listed() == [
+        f"| training | {folder}/train_2.parquet | {data_hash(file)} | {count} | needle ({count}) |  |"
+        for folder, file, count in files
+    ]
+    unchanged = listed()[0]
+    save(make("needle", 5, 9, tokenizer, chunks=2, chunk_tokens=200), own)
+    name = f"| training | {tmp_path.name}/train_2.parquet | unknown | unknown | unknown |"
+    assert listed() == [unchanged, f"{name} the file has changed since |"]
+    own.unlink()
+    assert listed() == [unchanged, f"{name} the file is gone, and several of its last name are recorded |"]
+
+
+def test_a_file_that_is_gone_has_the_hash_that_was_recorded() -> None:
+    tables = {"train": ["/gone/a.parquet", "/gone/b.parquet"], "stages": [], "eval": []}
+    first, second = data_of(tables, {("training", "a.parquet"): ["feed"]})
+    assert (first.name, first.hash, first.note) == ("a.parquet", "feed", "")
+    assert (second.name, second.hash, second.note) == ("b.parquet", "", "not recorded, and the file is gone")
 
 
 def test_without_a_store_the_card_says_what_is_missing(policy, workspace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +10,9 @@ from pathlib import Path
 import pytest
 from hub import TOKEN, Hub, hub
 from huggingface_hub import HfApi
-from small_policies import write_model
+from small_policies import BUDGET, write_model
 
+from memagent_lib.agent import AgentSettings
 from memagent_lib.cli import main
 from memagent_lib.publishing import (
     Policy,
@@ -58,6 +60,27 @@ def test_further_files_are_taken_by_pattern(upload) -> None:
     assert [file.name for file in more.files if file.name not in TAKEN] == ["mine.parquet"]
     with pytest.raises(PublishingError, match=r"no file of .* matches \*\.py"):
         Upload.of(upload.policy, ["*.py", "*.parquet"])
+
+
+def test_a_reader_is_published_without_its_folder(upload, own_reader, loopback, api, tmp_path) -> None:
+    settings = upload.policy.folder / "memagent.json"
+    AgentSettings(template="short", budget=BUDGET, reader=own_reader).save(settings.parent)
+    before = settings.read_bytes()
+    public = Upload.of(upload.policy)
+    assert "memagent.json is published without this machine's folders" in public.lines()
+    copied = copy_to_folder(public, tmp_path / "copy")
+    assert copy_to_folder(public, copied) == copied  # an equal file, so nothing to replace
+    push_to_hub(public, "me/seven", api=api)
+    for published in ((copied / "memagent.json").read_bytes(), loopback.files["me/seven"]["memagent.json"]):
+        assert json.loads(published) == json.loads(before) | {"reader": "my_readers.py:mine"}
+    sizes = [file.stat().st_size for file in copied.iterdir()]
+    assert (public.size, len(sizes)) == (sum(sizes), len(TAKEN))
+    assert settings.read_bytes() == before, "the policy still works where it is"
+
+
+def test_a_reader_relative_to_the_project_is_published_as_is(upload) -> None:
+    AgentSettings(budget=BUDGET, reader="mine/my_readers.py:mine").save(upload.policy.folder)
+    assert Upload.of(upload.policy).rewritten == {}
 
 
 def test_weights_without_a_card_are_refused(policy) -> None:

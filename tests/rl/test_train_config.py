@@ -281,7 +281,7 @@ def test_a_final_rate_is_reached_at_the_last_step(recipe, tmp_path, tokenizer):
     assert falling == pytest.approx([0.73125, 0.55125, 0.32875, 0.14875, 0.08], abs=1e-4)
 
 
-def test_on_a_cpu_the_reference_policy_computes_as_the_actor_does(tmp_path) -> None:
+def test_a_reference_policy_on_a_cpu_computes_as_the_actor(tmp_path) -> None:
     pytest.importorskip("verl")
     path = root() / "experiments/pocket/recipes/pocket_demo.toml"
     for chosen in ([], [f"verl.+{ACTOR}.fsdp_config.mixed_precision.param_dtype=bf16"]):

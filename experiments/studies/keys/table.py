@@ -17,13 +17,13 @@ LAST_STEPS = 3
 
 
 def outcomes(curves: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per ``settings`` and ``seed``.
+    """Return one row per ``settings`` and ``seed``, which are missing for a stage of the sweep that varies neither.
 
     ``reward`` is the mean training reward of the last steps, ``held_out`` the final score on held-out documents, and
     ``held_out TASK`` the same for each task. ``rollouts``, ``rows`` (trained) and ``seconds`` are totals over all
     steps.
     """
-    groups = curves.groupby(["settings", "seed"], sort=False)[["metric", "step", "value"]]
+    groups = curves.groupby(["settings", "seed"], sort=False, dropna=False)[["metric", "step", "value"]]
     return groups.apply(_outcome).reset_index()
 
 
@@ -52,19 +52,25 @@ def table(found: pd.DataFrame) -> str:
         "| settings | reward, last steps | held out | of it | difference, each seed | rollouts | rows trained | s |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for settings, runs in found.groupby("settings", sort=False):
+    for settings, runs in found.groupby("settings", sort=False, dropna=False):
         runs = runs.set_index("seed")
         differences = ""
         if settings != "[]":  # the recipe has no difference from itself
             paired = 100 * (runs["held_out"] - base["held_out"]).dropna()
             differences = ", ".join(f"{value:+.1f}" for value in paired)
-        name = " ".join(f"`{setting}`" for setting in json.loads(str(settings))) or "as the recipe is"
+        name = _name(settings)
         lines.append(
             f"| {name} | {100 * runs['reward'].mean():.1f} | {100 * runs['held_out'].mean():.1f} | {_by_task(runs)} "
             f"| {differences} | {runs['rollouts'].mean():,.0f} | {runs['rows'].mean():,.0f} "
             f"| {runs['seconds'].mean():.0f} |"
         )
     return "\n".join(lines)
+
+
+def _name(settings: object) -> str:
+    if not isinstance(settings, str):
+        return "those of a stage that varies none"
+    return " ".join(f"`{setting}`" for setting in json.loads(settings)) or "as the recipe is"
 
 
 def _by_task(runs: pd.DataFrame) -> str:

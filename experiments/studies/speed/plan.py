@@ -53,7 +53,7 @@ def bench_plan(settings: PlanBench, report: Callable[[str], None] = print) -> di
         if not folder.config.is_file():
             raise ValueError(f"no training run at {folder.path}; run must be the folder that memagent train printed")
         recipe, device = folder.recipe()
-        steps = [row["metrics"] for row in folder.rows()]
+        steps = steps_of(folder)
         recipe = replace(recipe, model=replace(recipe.model, device=device))
         plan = dry_run(recipe, folder.path, resume=True)  # the folder is the run's own
         return {"plan": beside(plan, steps, [])}
@@ -64,6 +64,11 @@ def bench_plan(settings: PlanBench, report: Callable[[str], None] = print) -> di
         report(f"training {s.steps} steps")
         seen = train_ours(recipe, Path(home) / "run", str(root()))
     return {"plan": beside(plan, seen.rows, seen.memory)}
+
+
+def steps_of(folder: RunFolder) -> list[Mapping[str, Any]]:
+    """Return the metrics of a run's steps, without the row of a validation before the first one."""
+    return [row["metrics"] for row in folder.rows() if STEP in row["metrics"]]
 
 
 def beside(plan: TrainingPlan, steps: Sequence[Mapping[str, Any]], looks: Sequence[Mapping[str, float]]) -> Measured:
