@@ -595,9 +595,10 @@ export function embedded(data) {
 function fromKernel(model) {
   const waiting = new Map();
   const known = new Map();
-  const saved = stored({ stories: {}, details: {}, phrases: {}, ...model.get("saved") }, "");
+  const saved = () => stored({ stories: {}, details: {}, phrases: {}, ...model.get("saved") }, ""); // the kernel changes it
   const fix = model.get("live") || "run the cells of this notebook again";
-  const gone = `The kernel is gone, and this was not saved. To continue: ${fix}`;
+  const gone = `The kernel is busy or gone, and this was not saved. Try again when it is idle, or: ${fix}`;
+  let free = Promise.resolve(); // while the kernel reads on, it answers nothing else
   let last = 0;
   model.on("msg:custom", ({ id, answer, error }) => {
     const { resolve, reject } = waiting.get(id) ?? {};
@@ -613,7 +614,7 @@ function fromKernel(model) {
     } catch {
       fail();
     }
-    if (request.what !== "rerun") setTimeout(fail, 15000);
+    if (request.what !== "rerun") free.then(() => setTimeout(fail, 15000));
   });
   const once = (request, otherwise) => {
     const name = JSON.stringify(request);
@@ -625,16 +626,18 @@ function fromKernel(model) {
     return known.get(name);
   };
   const rerun = async (key, turn, memory) => {
-    const entry = await send({ what: "rerun", key, turn, memory });
+    const reading = send({ what: "rerun", key, turn, memory });
+    free = Promise.allSettled([free, reading]);
+    const entry = await reading;
     for (const name of known.keys()) if (JSON.parse(name).key === entry.key) known.delete(name);
     return entry;
   };
   return {
     catalog: model.get("catalog"),
     state: model.get("state"),
-    story: (key) => once({ what: "story", key }, () => saved.story(key)),
-    detail: (key, turn) => once({ what: "detail", key, turn }, () => saved.detail(key, turn)),
-    phrases: (key) => once({ what: "phrases", key }, () => saved.phrases(key)),
+    story: (key) => once({ what: "story", key }, () => saved().story(key)),
+    detail: (key, turn) => once({ what: "detail", key, turn }, () => saved().detail(key, turn)),
+    phrases: (key) => once({ what: "phrases", key }, () => saved().phrases(key)),
     search: (text) => send({ what: "search", text }),
     rerun: (policy) => (model.get("can_rerun").includes(policy) ? rerun : null),
     save: (state) => {

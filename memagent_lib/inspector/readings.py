@@ -148,7 +148,7 @@ class Readings:
         prompt = this.prompt
         reply = this.reply
         fate = result.diagnosis.fates[turn]
-        before = _memory_before(this)
+        before = _memory_before(result.trace.turns, turn)
         changes = [[reply.text, "same"]]
         if before is not None:
             changes = [list(change) for change in word_changes(before, reply.text)]
@@ -363,11 +363,20 @@ def _signal(reply: Reply) -> str:
     return "; ".join(filter(None, (signal, refused)))
 
 
-def _memory_before(turn: Turn) -> str | None:
+def _memory_before(turns: Sequence[Turn], at: int) -> str | None:
     """Return the memory that a turn's reply replaced, both memories of a merge, or ``None`` if it replaced none."""
-    if turn.prompt.kind == Kind.MERGE and turn.prompt.chunk:
-        return f"{turn.prompt.memory}\n{turn.prompt.chunk.text}"
-    return turn.prompt.memory if turn.prompt.kind.reads else None
+    prompt = turns[at].prompt
+    if prompt.kind == Kind.MERGE and prompt.chunk:
+        return f"{prompt.memory}\n{prompt.chunk.text}"
+    if not prompt.kind.reads:
+        return None
+    # A recalled memory stands behind the one that is replaced. It was no part of it, so its words are not gone. Saved
+    # traces have the two as one text, which begins with the memory that the turn before wrote.
+    if prompt.replaced is None and prompt.memories > 1 and at:
+        written = turns[at - 1].reply.text
+        if prompt.memory.startswith(written):
+            return written
+    return prompt.old_memory
 
 
 def _brought(turn: Turn) -> list[list[int]]:

@@ -53,6 +53,7 @@ _ACCURACY = "Accuracy against document length"
 _EVIDENCE = "Is the evidence noted, and does it stay in memory?"
 _DEPTH = "Does the position of the evidence matter?"
 _COST = "Cost against document length"
+_PHRASES = "What was in memory, and for how long?"
 _ALL_FAILED = "every reading failed"
 _LONGEST_TITLE = 28
 """Longer names of data in a title are shortened; a title may have two."""
@@ -112,7 +113,7 @@ def accuracy_by_task(results: pd.DataFrame, axes: Sequence[Axes] | None = None) 
 def _accuracy_lines(
     rows: pd.DataFrame, ax: Axes, owners: Mapping[str, str], colours: Mapping[str, str]
 ) -> tuple[list[LineEnd], str]:
-    """Draw the lines of keyed rows; return the ends of those with a memory, and the caption."""
+    """Draw the lines of keyed rows; return the ends of those with a memory and a score, and the caption."""
     drawn = _with_a_length(rows)
     table = summarise(drawn, by=("line", *LINE, "chunks"))
     others = other_seeds(colours)
@@ -129,7 +130,9 @@ def _accuracy_lines(
         ax.plot(x, line["accuracy"], color=colour, **look)
         if main:
             _band(ax, x, line["low"], line["high"], colour)
-            ends.append(LineEnd(x.iloc[-1], line["accuracy"].iloc[-1], name, colour))
+            known = line["accuracy"].dropna()  # at the longest documents, all readings may have failed
+            if len(known):
+                ends.append(LineEnd(x[known.index[-1]], known.iloc[-1], name, colour))
         elif owners[name] not in others:
             ax.vlines(x, line["low"], line["high"], color=colour, alpha=0.35, linewidth=1.2)
     share_axis(ax, "accuracy")
@@ -175,28 +178,31 @@ def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes
     from matplotlib.lines import Line2D
 
     ax = axes_or_new(ax, 6.8, 4.4)
+    rows = keyed(results)
+    owners = owners_of(rows)
+    colours = colours_of(owners.values())  # of all lines, so that a line has one colour in every figure
     # Baselines and failed readings have no capture.
-    rows = keyed(results).dropna(subset=["capture"])
+    rows = rows.dropna(subset=["capture"])
     if rows.empty:
         return without_data(ax, _EVIDENCE, "no reading with a memory is of a document that records its evidence")
     lengths = rows["chunks"]
     rows = _with_a_length(rows)
-    colours = colours_of(rows["line"])
     ends: dict[str, LineEnd] = {}
     counts: list[int] = []
     for number, (line, group) in enumerate(rows.groupby("line", sort=False)):
+        colour = colours[owners[line]]
         for column, dashes in (("capture", _CAPTURE_DASHES), ("retention", "-")):
             rates = _rates(group.dropna(subset=[column]), column)
-            chunks = _side_by_side(pd.Series(list(rates), dtype=float), rows["chunks"], number, len(colours))
+            chunks = _side_by_side(pd.Series(list(rates), dtype=float), rows["chunks"], number, rows["line"].nunique())
             values = [rate.value for rate in rates.values()]
             low = [rate.low for rate in rates.values()]
             high = [rate.high for rate in rates.values()]
-            ax.plot(chunks, values, color=colours[line], linestyle=dashes, **MAIN_LINE)
-            _band(ax, chunks, low, high, colours[line])
+            ax.plot(chunks, values, color=colour, linestyle=dashes, **MAIN_LINE)
+            _band(ax, chunks, low, high, colour)
             # The label goes to the end of retention, which is drawn last.
             counts += [rate.n for rate in rates.values()]
             if rates:
-                ends[line] = LineEnd(chunks.iloc[-1], values[-1], line, colours[line])
+                ends[line] = LineEnd(chunks.iloc[-1], values[-1], line, colour)
     share_axis(ax, "share of the evidence")
     length_axis(ax, lengths, tokens_of_a_chunk(rows))
     if rows["chunks"].nunique() == 1:
@@ -258,10 +264,11 @@ def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None) -> Axes:
 def reward_curve(curve: pd.DataFrame, metric: str = REWARD, label: str = "reward", ax: Axes | None = None) -> Axes:
     """Draw a metric over a run's training steps: a dot per step, and the running mean.
 
-    Takes a curve in long form (``metric, step, value``). The curve may be empty, as it is before the first step.
+    Takes a curve in long form (``metric, step, value``). Before the first step, the curve may be empty, or have only
+    the validation of step 0.
     """
     ax = axes_or_new(ax, 6.8, 3.8)
-    if curve.empty:
+    if curve.empty or curve["step"].max() < 1:
         ax.text(0.5, 0.5, "no step yet", transform=ax.transAxes, ha="center", color=GREY)
         return ax
     points = curve[curve["metric"] == metric].set_index("step")["value"]
@@ -282,6 +289,8 @@ def phrase_lives(phrases: pd.DataFrame, turns: int, most: int = 20, ax: Axes | N
     Takes the frame of :meth:`memagent_lib.diagnostics.Provenance.to_frame`. If there are more than ``most`` phrases,
     only the longest-lived are drawn.
     """
+    if phrases.empty:
+        return without_data(axes_or_new(ax, 9, 2.2), _PHRASES, "no words of the memories come from a chunk")
     # A phrase that was never dropped lives to the end of the last chunk.
     lives = phrases.assign(end=phrases["dropped"].astype(float).fillna(turns + 1))
     lives = lives.assign(length=lives["end"] - lives["brought"])
@@ -298,7 +307,7 @@ def phrase_lives(phrases: pd.DataFrame, turns: int, most: int = 20, ax: Axes | N
     caption = "green: there at the end; grey: dropped"
     if len(phrases) > most:
         caption += f"; the {most} longest of {len(phrases):,}"
-    return finish(ax, "What was in memory, and for how long?", caption)
+    return finish(ax, _PHRASES, caption)
 
 
 def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
@@ -309,6 +318,8 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """
     ax = axes_or_new(ax, 6.8, 4.4)
     rows = keyed(results)
+    owners = owners_of(rows)
+    colours = colours_of(owners.values())  # of all lines, so that a line has one colour in every figure
     # Failed readings have no turns, and their cost is unknown.
     rows = rows[rows["turns"].notna()]
     if rows.empty:
@@ -318,8 +329,6 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     lengths = rows["chunks"]
     rows = _with_a_length(rows)
     rows = rows.assign(cost=rows["prompt_tokens"] + rows["reply_tokens"])
-    owners = owners_of(rows)
-    colours = colours_of(owners.values())
     ends: list[LineEnd] = []
     counts: list[int] = []
     linear: pd.Series | None = None
@@ -329,7 +338,7 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
         counts += list(cost.size())
         reader = group["reader"].iloc[0]
         colour = colours[owners[line]]
-        x = _side_by_side(mean.index.to_series(), rows["chunks"], number, len(owners))
+        x = _side_by_side(mean.index.to_series(), rows["chunks"], number, rows["line"].nunique())
         main = reader not in BASELINE_WORDS
         look = {"linestyle": dashes_of(reader), **MAIN_LINE} if main else thin_look(reader)
         ax.plot(x, mean, color=colour, **look)

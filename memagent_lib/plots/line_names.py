@@ -51,7 +51,7 @@ def label_ends(
     If a name is long, or there is no room for all of them, the names go into a legend instead.
 
     ``more`` has further handles for the legend. It also has the names in ``colours`` that no line's end has: those of
-    policies without a line of their own.
+    policies without a line of their own, or whose readings all failed.
     """
     named = {end.name for end in ends}
     more = [*(key for key in _colour_keys(colours or {}) if key.get_label() not in named), *more]

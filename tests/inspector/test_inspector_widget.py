@@ -16,7 +16,7 @@ from memagent_lib.diagnostics import Fate
 from memagent_lib.inspector import InspectorError, Readings, show
 from memagent_lib.inspector.widget import Inspector, read_on
 from memagent_lib.prompts import Budget, Encoder, Template
-from memagent_lib.readers import GATE
+from memagent_lib.readers import GATE, recall
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
 
 
@@ -123,6 +123,27 @@ def test_every_reader_has_fates_and_details(lost):
     assert merge["chunk"] is None and "gone" not in {change for text, change in merge["changes"] if text.strip()}
     editable = {name: readings.detail(key, 0)["editable"] for name, (key, _) in by_reader.items()}
     assert editable == {"gated": True, "multislot": True, "map_merge": False, "blind": False}
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_recalled_memory_is_not_struck_out(lost, saved):
+    chunks = [turn.prompt.chunk for turn in lost.trace.reads]
+    replies = ["The owl is bold.\n", "The mole is shy.\nRECALL: owl", "The mole is shy, the owl bold.", "\\boxed{1}"]
+    session = recall(lost.trace.question, chunks[:3])
+    prompts = [next(session)]
+    for reply in replies[:3]:
+        prompts.append(session.send(Turn(prompts[-1], Reply(reply))))
+    with pytest.raises(StopIteration) as end:
+        session.send(Turn(prompts[-1], Reply(replies[3])))
+    trace = end.value.value
+    assert trace.turns[2].prompt.memory == "The mole is shy.\nFrom an earlier memory:\nThe owl is bold.\n"
+    if saved:
+        trace = Trace.from_record(trace.to_record())
+    readings = Readings({"p": [replace(lost, reader="recall", trace=trace)]})
+    changes = readings.detail(key_of(readings, "p", "lost", "recall"), 2)["changes"]
+    assert [text for text, change in changes if change == "gone"] == []
+    assert "".join(text for text, change in changes if change == "same") == "The mole is shy."
+    assert "".join(text for text, change in changes if change == "new") == ", the owl bold"
 
 
 def test_phrases_have_the_turns_they_came_and_went(both):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -220,9 +221,11 @@ def run_cells(notebook: str, **parameters: Any) -> dict[str, Any]:
     return names
 
 
-def evaluated(agents: dict[str, list[Agent]], examples: list[Example], workspace: Path) -> dict[str, str]:
+def evaluated(
+    agents: dict[str, list[Agent]], examples: list[Example], workspace: Path, readers: Sequence[str] = ("overwrite",)
+) -> dict[str, str]:
     """Evaluate the agents of each policy; return the parameters that the notebooks after 03_evaluate share."""
-    plan = EvaluationPlan([save(examples, workspace / "test.parquet")])
+    plan = EvaluationPlan([save(examples, workspace / "test.parquet")], readers=readers)
     for policy, of_policy in agents.items():
         for number, agent in enumerate(of_policy):
             with Experiment.open(workspace).run(f"evaluate {policy}") as run:
@@ -250,6 +253,15 @@ def test_documents_of_no_set_length_are_drawn_and_compared(encoder: Encoder, wor
     pair = {"left": "one", "right": "other", "html": str(workspace / "compared.html")}
     compared = run_cells("07_compare_runs", **pair, tracking=str(workspace))
     assert compared["opening"]["policy"] == "one" and "ma-timeline" in (workspace / "compared.html").read_text()
+
+
+def test_results_of_baselines_alone_are_drawn(encoder: Encoder, workspace: Path) -> None:
+    examples = list(make("needle", 2, 0, encoder.tokenizer, chunks=2, chunk_tokens=48))
+    shared = evaluated({"one": [scripted(encoder, 24, "nothing")]}, examples, workspace, ("truncated", "blind"))
+    drawn = {"figure_file": str(workspace / "f.png"), "table_file": str(workspace / "t.csv")}
+    names = run_cells("05_length_extrapolation", policies=["one"], **drawn, **shared)
+    assert names["last"]["line"].unique().tolist() == ["one, blind"]
+    assert names["accuracy"]["reader"].tolist() == ["truncated", "blind"]
 
 
 def test_two_settings_of_one_policy_are_inspected_by_name(encoder: Encoder, workspace: Path) -> None:

@@ -16,6 +16,7 @@ from memagent_lib import plots
 from memagent_lib.data import make
 from memagent_lib.data.overview import data_files
 from memagent_lib.data.storage import save
+from memagent_lib.diagnostics import Provenance
 from memagent_lib.evaluation import against, paired, paired_interval, wilson
 from memagent_lib.plots.figure_style import GREY, INK, all_shortened, new_axes, short_count, shortened
 from memagent_lib.plots.line_names import LineEnd, label_ends
@@ -137,6 +138,27 @@ def test_a_policy_has_the_same_colour_in_every_figure(results: pd.DataFrame) -> 
     assert ends[0]["after"] == ends[1]["after"] == plots.COLOURS[1]
 
 
+def test_lines_that_a_figure_lacks_keep_their_colours(results: pd.DataFrame) -> None:
+    blind = results[results["reader"] == "blind"].assign(policy="only a baseline")
+    failed = results[results["policy"] == "before"].assign(policy="failed", score=np.nan, turns=np.nan, capture=np.nan)
+    rows = pd.concat([blind, failed, results])
+    for plot in (plots.accuracy_by_length, plots.capture_and_retention, plots.cost_by_length):
+        colours = {text.get_text(): text.get_color() for text in plot(rows).texts}
+        assert [colours["before"], colours["after"]] == list(plots.COLOURS[2:4])
+
+
+def test_a_line_is_named_where_its_last_readings_failed(results: pd.DataFrame) -> None:
+    of_after = (results["policy"] == "after") & (results["reader"] == "overwrite")
+    longest_failed = results.assign(score=results["score"].mask(of_after & (results["chunks"] == 64)))
+    ax = plots.accuracy_by_length(longest_failed)
+    heights = {text.get_text(): text.xy[1] for text in ax.texts}
+    assert heights["after"] == pytest.approx((1.0 + 0.03) / 1.06)
+    ax = plots.accuracy_by_length(results.assign(score=results["score"].mask(of_after)))
+    assert "after" not in {text.get_text() for text in ax.texts}
+    keys = {key.get_label(): key.get_color() for key in ax.figure.legends[0].legend_handles}
+    assert keys["after"] == plots.COLOURS[1] and "before" not in keys
+
+
 def test_other_seeds_are_thin_lines_in_the_main_ones_colour(results: pd.DataFrame) -> None:
     second = results[results["policy"] == "after"].assign(policy="after, seed 1", score=0.5)
     third = results.assign(policy=results["policy"].replace("before", "before, seed 2"))
@@ -180,6 +202,7 @@ def test_a_figure_without_data_says_why_instead_of_empty_axes(results: pd.DataFr
         plots.accuracy_by_depth(one.drop(columns="depth")): "no document records where its evidence is",
         plots.accuracy_by_depth(one.assign(depth=np.nan)): "no document records where its evidence is",
         plots.accuracy_by_depth(one.assign(score=np.nan)): "every reading failed",
+        plots.phrase_lives(Provenance().to_frame(), 4): "no words of the memories come from a chunk",
     }
     for ax, reason in drawn.items():
         assert reason in {text.get_text() for text in ax.texts} and not ax.axison
@@ -279,6 +302,16 @@ def test_the_reward_curve_is_the_mean_around_each_step() -> None:
     assert list(ax.lines[-1].get_ydata()) == pytest.approx([sum(near) / len(near) for near in around])
     with pytest.raises(ValueError, match="no metric 'loss'; it has reward"):
         plots.reward_curve(curve, metric="loss")
+
+
+def test_validation_before_the_first_step_is_no_step_yet() -> None:
+    names = ["run_id", "metric", "step", "value"]
+    validation = pd.DataFrame([("a", "val-core/needle/reward/mean@1", 0, 0.25)], columns=names)
+    for curve in (validation, pd.DataFrame(columns=names)):
+        ax = plots.reward_curve(curve)
+        assert [text.get_text() for text in ax.texts] == ["no step yet"] and not ax.lines
+    first = pd.concat([validation, pd.DataFrame([("a", "critic/score/mean", 1, 0.5)], columns=names)])
+    assert list(plots.reward_curve(first).lines[0].get_ydata()) == [0.5]
 
 
 def test_memory_by_turn_draws_the_mean_and_marks_cut_memories() -> None:
