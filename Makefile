@@ -39,7 +39,7 @@ demo: $(READY)
 # A pre-trained model on real prose, before and after reinforcement learning; experiments/studies/prose/README.md.
 PROSE := experiments/studies/prose
 prose: $(READY)
-	@for adapter in warm_start trained one_statement; do test -d $(PROSE)/$$adapter || { \
+	@for adapter in warm_start trained; do test -d $(PROSE)/$$adapter || { \
 		echo "make prose: $(PROSE)/$$adapter is missing; train it as $(PROSE)/README.md says"; exit 1; }; done
 	$(BIN)/memagent model smollm2
 	$(BIN)/memagent sweep $(PROSE)/show.toml --retry

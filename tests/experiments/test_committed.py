@@ -38,7 +38,7 @@ def test_the_adapters_of_prose_stand_on_one_another():
     bases = {name: json.loads((prose / name / "base.json").read_text())["model"] for name in read}
     assert bases == {"warm_start": "smollm2", "trained": "../warm_start"}
     assert {name: config["base_model_name_or_path"] for name, config in read.items()} == bases
-    assert [AgentSettings.load(prose / name).budget.memory_tokens for name in read] == [32, 44]
+    assert [AgentSettings.load(prose / name).budget.memory_tokens for name in read] == [44, 34]
 
 
 def test_the_memories_on_the_front_page_are_those_of_the_policy():
