@@ -23,7 +23,7 @@ from memagent_lib.backends.interface import (
     Sampling,
     require_room,
 )
-from memagent_lib.backends.model_shape import ModelShape, config_of, shape_of
+from memagent_lib.backends.model_shape import ModelShape, config_of, shape_of, trained_window
 from memagent_lib.backends.opening import (
     BACKENDS,
     SMALL_MODEL_MB,
@@ -57,4 +57,5 @@ __all__ = [
     "require_room",
     "shape_of",
     "share_of",
+    "trained_window",
 ]

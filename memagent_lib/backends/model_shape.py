@@ -126,6 +126,11 @@ def shape_of(model: str, download: bool = True) -> ModelShape:
     return ModelShape.of(config_of(model, download))
 
 
+def trained_window(model: str) -> int:
+    """Return the longest text, in tokens, that a model was trained for, as its configuration says."""
+    return config_of(model).get_text_config().max_position_embeddings
+
+
 def config_of(model: str, download: bool = True) -> Any:
     """Return the Hugging Face configuration of a model folder or hub name.
 

@@ -106,7 +106,7 @@ def _refuse_without_effect(a: argparse.Namespace) -> None:
 
 
 def _make(a: argparse.Namespace) -> int:
-    from memagent_lib.data import FORMATS, TASKS, configured, make, require_parquet, save
+    from memagent_lib.data import FORMATS, TASKS, configured, make, require_parquet
     from memagent_lib.text import Tokenizer
 
     if a.task in FORMATS and a.task not in TASKS:
@@ -121,7 +121,7 @@ def _make(a: argparse.Namespace) -> int:
     configured(a.task, **parameters)  # a wrong parameter fails here, before a tokenizer is loaded
     require_parquet(a.out)
     n = 128 if a.n is None else a.n
-    # Nothing is made yet: save() below draws the examples one by one.
+    # Nothing is made yet: _written() below draws the examples one by one.
     examples = make(
         a.task,
         n,
@@ -136,14 +136,14 @@ def _make(a: argparse.Namespace) -> int:
         **parameters,
     )
     _warn_of_guesses(a.rule)
-    written = display(save(_with_progress(examples, n), a.out).absolute())
+    written = _written(examples, n, a.out)
     print(f"{n:,} examples of {a.task} in {written}")
     look_next(command=f"memagent evaluate {shlex.quote(written)} --model MODEL --out FOLDER")
     return 0
 
 
 def _convert(a: argparse.Namespace) -> int:
-    from memagent_lib.data import Length, Selection, convert, require_options, require_parquet, save
+    from memagent_lib.data import Length, Selection, convert, require_options, require_parquet
     from memagent_lib.paths import require_apart
     from memagent_lib.text import Tokenizer
 
@@ -176,7 +176,7 @@ def _convert(a: argparse.Namespace) -> int:
     finally:
         for agent in agents:
             agent.close()
-    written = display(save(_with_progress(examples, len(chosen.questions)), a.out).absolute())
+    written = _written(examples, len(chosen.questions), a.out)
     for note in chosen.notes:
         print(note)
     print(f"{len(chosen.questions):,} questions of {', '.join(paths)} in {written} ({chosen.summary()})")
@@ -207,10 +207,13 @@ def _rule_and_options(rule: str | None, settings: Sequence[str]) -> tuple[str | 
     return named, options
 
 
-def _with_progress(examples: Iterable[Example], n: int) -> Iterable[Example]:
+def _written(examples: Iterable[Example], n: int, out: str) -> str:
+    """Save examples as they are made, and return the file's name as every command resolves it."""
     from tqdm.auto import tqdm
 
-    return tqdm(examples, total=n, unit="example", disable=None)
+    from memagent_lib.data import save
+
+    return display(save(tqdm(examples, total=n, unit="example", disable=None), out).absolute())
 
 
 def _no_context_filter(a: argparse.Namespace, agents: list[Agent]) -> Callable[[Sequence[Example]], list[bool | None]]:

@@ -96,7 +96,7 @@ def run(a: argparse.Namespace) -> int:
 
 
 def _lessons(recipe: SftRecipe) -> tuple[Encoder, list[Row]]:
-    from memagent_lib.backends import config_of
+    from memagent_lib.backends import trained_window
     from memagent_lib.data import load
     from memagent_lib.evaluation import read_results
     from memagent_lib.paths import absolute
@@ -110,7 +110,7 @@ def _lessons(recipe: SftRecipe) -> tuple[Encoder, list[Row]]:
     template = Template.load(reading.template)
     encoder = Encoder(Tokenizer.load(recipe.model.path), template, reading.budget, reader.prompts)
     model = recipe.model.path
-    encoder.require_window(config_of(model).get_text_config().max_position_embeddings, f"the model {model}")
+    encoder.require_window(trained_window(model), f"the model {model}")
     left_out: Counter[str] = Counter()
     if recipe.data.traces:
         results = [result for folder in recipe.data.traces for result in read_results(absolute(folder) / "readings")]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,8 +91,8 @@ def benchmark_rows(results: Iterable[Result]) -> pd.DataFrame:
 
     found: defaultdict[tuple[str, str, str, str], list[float]] = defaultdict(list)
     results = list(results)
-    for result, counts in zip(results, counted_once(results), strict=True):
-        if result.score is None or not counts:
+    for result in compress(results, counted_once(results)):
+        if result.score is None:
             continue
         for metric, value in metrics_of(result).items():
             for column in (length_of(result), *_categories(result)):

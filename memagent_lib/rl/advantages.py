@@ -5,6 +5,7 @@ A row is one turn of one rollout; verl names it ``{prompt}_{rollout}_{turn}``. T
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
@@ -43,6 +44,19 @@ class Overlong(StrEnum):
     MASK = "mask"
     PENALTY = "penalty"
     PENALTY_IF_RIGHT = "penalty_if_right"
+
+
+_PROMPT_NAME = re.compile(r"s\d+p\d+")
+
+
+def prompt_name(step: int, number: int) -> str:
+    """Return the name of a step's prompt. Numbers are padded with zeros, because rows are sorted by these names."""
+    return f"s{step:06d}p{number:05d}"
+
+
+def is_prompt_name(name: str) -> bool:
+    """Return whether a prompt has its name from :func:`prompt_name`; verl names those of a validation at random."""
+    return _PROMPT_NAME.fullmatch(name) is not None
 
 
 class RowName(NamedTuple):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import re
 import threading
 import time
 import traceback
@@ -34,7 +33,7 @@ from memagent_lib.evaluation import Result
 from memagent_lib.paths import read_lines
 from memagent_lib.prompts import Budget, Request
 from memagent_lib.readers import DONE
-from memagent_lib.rl.advantages import Overlong, length_penalty
+from memagent_lib.rl.advantages import Overlong, is_prompt_name, length_penalty
 from memagent_lib.rl.rewards import Exit, RewardConfig, exit_of, reward_of_end, turn_position, turn_rewards
 from memagent_lib.rl.run_folder import RunFolder, save_rollout
 from memagent_lib.scoring import score
@@ -127,9 +126,6 @@ class VerlBackend:
         return None
 
 
-_NAME_OF_TRAINER = re.compile(r"s\d+p\d+")
-
-
 class MemAgentLoop(AgentLoopBase):
     """Reads one document with one agent. :meth:`run` returns an output per reply; the last one carries the reward."""
 
@@ -193,8 +189,7 @@ class MemAgentLoop(AgentLoopBase):
         uid = str(row.get("uid", ""))
         step = int(row.get("global_steps", 0))
         rollout = int(row.get("session_id", 0))
-        # verl names the prompts of a validation at random.
-        prompt = uid if _NAME_OF_TRAINER.fullmatch(uid) else ""
+        prompt = uid if is_prompt_name(uid) else ""
         backend = replace(
             self.agent.backend,
             sampling=sampling,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -36,6 +37,7 @@ from memagent_lib.rl.advantages import (
     Credit,
     RowName,
     last_turns,
+    prompt_name,
     prompts_without_spread,
     row_advantages,
     step_advantages,
@@ -88,8 +90,7 @@ class MemAgentTrainer(RunTrainer):
         prompts = self.config.data.gen_batch_size or self.config.data.train_batch_size
         numbers = range(len(drawn), len(drawn) + prompts)
         rows = [self.train_dataset[self.curriculum.row(self.global_steps, number)] for number in numbers]
-        # Zero-padded, because rows are sorted by these names.
-        names = [f"s{self.global_steps:06d}p{number:05d}" for number in numbers]
+        names = [prompt_name(self.global_steps, number) for number in numbers]
         ids = (row["extra_info"]["id"] for row in rows)
         self.drawn = (self.global_steps, drawn | dict(zip(names, ids, strict=True)))
         return tu.get_tensordict(collate_fn(rows) | {"uid": np.array(names, dtype=object)})
@@ -134,24 +135,29 @@ class MemAgentTrainer(RunTrainer):
             if not missing:
                 break
             self._add_prompts_to_generate(missing)
-            more = None
-            try:
-                more, _ = take(batch_size=missing)
-            except RuntimeError:  # verl's error for a batch without any result
-                if len(self.replay_buffer.failure_keys[partition_id]) < missing:
-                    raise
-            failed = set(self.replay_buffer.failure_keys[partition_id])
+            more, failed = self._fresh(take, missing)
             lost += len(failed)
             replaced += missing
             self._require_few_failures(lost)
             batch = self._without(batch, equal)
-            if more is None:
-                tq.kv_clear(keys=sorted(failed), partition_id=partition_id)  # verl has not, and would count them again
-                continue
-            more = self._without(more, failed)
-            # Not `batch + more`: a KVBatchMeta remembers its length, and the sum would have the wrong one.
-            batch = replace(batch, keys=batch.keys + more.keys, tags=batch.tags + more.tags)
+            if more is not None:
+                # Not `batch + more`: a KVBatchMeta remembers its length, and the sum would have the wrong one.
+                batch = replace(batch, keys=batch.keys + more.keys, tags=batch.tags + more.tags)
         return batch, metrics | {"rollout/failed": lost, "rollout/replaced": replaced}
+
+    def _fresh(self, take: Callable[..., Any], prompts: int) -> tuple[KVBatchMeta | None, set[str]]:
+        """Return a batch of ``prompts`` fresh prompts without those that failed (``None`` if all did), and these."""
+        batch = None
+        try:
+            batch, _ = take(batch_size=prompts)
+        except RuntimeError:  # verl's error for a batch without any result
+            if len(self.replay_buffer.failure_keys["train"]) < prompts:
+                raise
+        failed = set(self.replay_buffer.failure_keys["train"])
+        if batch is not None:
+            return self._without(batch, failed), failed
+        tq.kv_clear(keys=sorted(failed), partition_id="train")  # verl has not, and would count them again
+        return None, failed
 
     def _prompts_without_spread(self, batch: KVBatchMeta) -> set[str]:
         rewards = self._rewards(batch)

@@ -16,14 +16,13 @@ from typing import Any
 
 from memagent_lib.backends import ModelShape
 from memagent_lib.errors import UserError
-from memagent_lib.rl.verl.verl_keys import LORA_RANK
+from memagent_lib.rl.verl.verl_keys import KL_LOSS, LORA_RANK
 
 MICRO_BATCH = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
 SERVERS = "actor_rollout_ref.rollout.agent.num_workers"
 CHECKPOINTING = "actor_rollout_ref.model.enable_gradient_checkpointing"
 PRECISION = "actor_rollout_ref.actor.fsdp_config.mixed_precision"
 PARAM_DTYPE = f"{PRECISION}.param_dtype"
-KL_LOSS = "actor_rollout_ref.actor.use_kl_loss"
 FIT_SETTINGS = (MICRO_BATCH, SERVERS, CHECKPOINTING, PARAM_DTYPE, LORA_RANK, KL_LOSS)
 FLOAT = 4
 HALF = 2

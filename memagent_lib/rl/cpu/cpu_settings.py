@@ -15,14 +15,13 @@ from memagent_lib.provenance import cores
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.cpu.cpu_memory import (
     CHECKPOINTING,
-    KL_LOSS,
     MICRO_BATCH,
     PRECISION,
     SERVERS,
     choose_fit,
     machine_bytes,
 )
-from memagent_lib.rl.verl.verl_keys import LORA_RANK
+from memagent_lib.rl.verl.verl_keys import KL_LOSS, LORA_RANK
 
 LARGEST_BUCKET_MB = 2048
 MOST_SERVERS = 2  # of a worker: each needs memory for vLLM and a cache

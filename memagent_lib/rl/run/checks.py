@@ -10,7 +10,7 @@ import os
 import shlex
 from pathlib import Path
 
-from memagent_lib.backends import config_of
+from memagent_lib.backends import trained_window
 from memagent_lib.models import find_model, require_adapter_of, shapes_of
 from memagent_lib.paths import absolute, input_path
 from memagent_lib.plugins import absolute_plugin, is_plugin
@@ -24,6 +24,7 @@ from memagent_lib.rl.verl.verl_keys import (
     ACTOR,
     ADAPTER,
     FINAL_LR,
+    KL_LOSS,
     LORA_ALPHA,
     LORA_RANK,
     MINI_BATCH,
@@ -63,7 +64,7 @@ FIXED_IN_VERL = (
     f"{ACTOR}.optim",
     f"{ACTOR}.policy_loss",
     f"{ACTOR}.ppo_epochs",
-    f"{ACTOR}.use_kl_loss",
+    KL_LOSS,
     f"{MODEL}.exclude_modules",
     f"{MODEL}.lora",
     f"{MODEL}.target_modules",
@@ -144,7 +145,7 @@ def window_checked(recipe: Recipe) -> Encoder:
             f"no model at {model}: the folder must hold config.json, a tokenizer and weights, or an adapter"
         )
     encoder = encoder_of(recipe)
-    encoder.require_window(config_of(model).get_text_config().max_position_embeddings, f"the model {model}")
+    encoder.require_window(trained_window(model), f"the model {model}")
     chosen = recipe.verl.get(f"{ROLLOUT}.max_model_len")
     if chosen is not None:
         encoder.require_window(chosen, f"verl's {ROLLOUT}.max_model_len")

@@ -26,7 +26,7 @@ from memagent_lib.rl.run.export import weights_of, whole_weights
 from memagent_lib.rl.run.launcher import chosen_device, launch
 from memagent_lib.rl.run.training_run import TrainingRun
 from memagent_lib.rl.run_folder import SAVE_SECONDS, values_of
-from memagent_lib.rl.verl.verl_keys import CHAT_TEMPLATE
+from memagent_lib.rl.verl.verl_keys import CHAT_TEMPLATE, KL_LOSS
 from memagent_lib.text import Tokenizer
 
 STEPS = 3
@@ -77,7 +77,7 @@ def _recipe(folder: Path, model: str, settings: AgentSettings, device: str) -> R
         "data.train_batch_size": PROMPTS,
         "actor_rollout_ref.rollout.n": ROLLOUTS,
         "actor_rollout_ref.actor.optim.lr": 1e-4,
-        "actor_rollout_ref.actor.use_kl_loss": False,
+        KL_LOSS: False,
         "actor_rollout_ref.actor.entropy_coeff": 0.01,  # random replies are never right: only this moves the weights
     }
     verl |= {f"{CHAT_TEMPLATE}.{name}": value for name, value in settings.chat_template.items()}

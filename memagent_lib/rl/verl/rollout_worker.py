@@ -19,8 +19,6 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from memagent_lib.rl.agent_loop import leave_traces_to_others
 
 COLUMNS = ("uid", "session_id", "global_steps", "data_source", "reward_model")  # the columns that verl reads later
-
-
 WORKER = "agent_loop_worker_"
 """How the names that verl gives to its workers begin; their numbers follow."""
 

@@ -25,6 +25,7 @@ TEST_FREQ = "trainer.test_freq"
 NODES = "trainer.nnodes"
 WORKERS = "trainer.n_gpus_per_node"
 FINAL_LR = f"{ACTOR}.optim.min_lr_ratio"
+KL_LOSS = f"{ACTOR}.use_kl_loss"
 LORA_RANK = f"{MODEL}.lora_rank"
 LORA_ALPHA = f"{MODEL}.lora_alpha"
 ADAPTER = f"{MODEL}.lora_adapter_path"  # an adapter to train on, in place of a new one
@@ -41,7 +42,7 @@ DEFAULTS: dict[str, Any] = {
     REUSE_LOGPROBS: False,
     f"{ACTOR}.clip_ratio_low": 0.2,
     f"{ACTOR}.clip_ratio_high": 0.2,
-    f"{ACTOR}.use_kl_loss": True,
+    KL_LOSS: True,
     f"{ACTOR}.kl_loss_coef": 1e-3,
     f"{ACTOR}.entropy_coeff": 0.0,
     f"{ACTOR}.loss_agg_mode": "token-mean",
@@ -85,7 +86,7 @@ OWNED = {
     "data.filter_overlong_prompts": _DRAWING,
     "algorithm.adv_estimator": Owned("advantages are those of train.credit, within groups as in GRPO", "grpo"),
     "algorithm.use_kl_in_reward": Owned(
-        f"advantages come from the rewards as they are; set verl.{ACTOR}.use_kl_loss for a penalty in the loss", False
+        f"advantages come from the rewards as they are; set verl.{KL_LOSS} for a penalty in the loss", False
     ),
     "critic.enable": Owned("the objective has no critic", False),
     f"{ACTOR}.shuffle": Owned("the rows of a batch are shuffled wherever it makes several optimizer steps"),
