@@ -198,10 +198,11 @@ def _counting_model(name: str | None) -> str:
 
 def _rule_and_options(rule: str | None, settings: Sequence[str]) -> tuple[str | None, dict[str, Any]]:
     """Return the judge that ``--rule`` or ``rule=`` names, and the other ``key=value`` words as a format's options."""
-    options = dict(key_value(text) for text in settings)
+    # Texts, whatever they look like: a sheet or a column may be called 2024.
+    options: dict[str, Any] = dict(text.split("=", 1) for text in settings)
     if "rule" not in options:
         return rule, options
-    named = str(options.pop("rule"))
+    named = options.pop("rule")
     if rule not in (None, named):
         raise ValueError(f"--rule {rule} and rule={named} contradict each other; leave one of them out")
     return named, options

@@ -17,7 +17,7 @@ from memagent_lib.data.examples import Example
 from memagent_lib.data.formats import format_named, read_original, read_pool, require_file, unique
 from memagent_lib.data.layout import ExampleKey, Length, Meter
 from memagent_lib.data.pools import AnyQuestion, PoolQuestion, Question, shuffled
-from memagent_lib.data.storage import question_ids
+from memagent_lib.data.storage import QuestionKey, question_keys
 from memagent_lib.scoring import judge_named
 from memagent_lib.text import Tokenizer
 
@@ -31,8 +31,8 @@ class Selection:
     """Which questions to select: ``n`` of them (``None``: all), starting at number ``first``, in the order of ``seed``.
 
     ``first`` counts from 0, and ``seed=None`` means the files' own order. A question is skipped, and a later one is
-    selected instead, if it occurs in one of the data sets ``apart_from``, or if the filter ``known`` returns ``True``
-    or ``None`` for it.
+    selected instead, if it occurs in one of the data sets ``apart_from`` (see :func:`occurring`), or if the filter
+    ``known`` returns ``True`` or ``None`` for it.
     """
 
     first: int = 0
@@ -55,7 +55,7 @@ class Selection:
         """
         order = list(questions) if self.seed is None else shuffled(questions, self.seed)
         stretch = order[self.first :]
-        others = {name for path in self.apart_from for name in question_ids(path)}
+        others = occurring(order, self.apart_from)
         left = [question for question in stretch if question.id not in others]
         found = Selected(in_other_files=len(stretch) - len(left))
         self._fill(found, left)
@@ -87,6 +87,26 @@ class Selection:
             found.add(batch, self.known(batch) if self.known else [False] * len(batch))
             at += len(batch)
         del found.questions[wanted:]  # the last batch may have found too many
+
+
+def occurring(questions: Sequence[Question], paths: Sequence[str | Path]) -> set[str]:
+    """Return the ids of the questions that also occur in one of the data sets ``paths``.
+
+    A question is known by its text, because ids may be line numbers, and other projects' files have other ids. If a
+    data set has the same text several times, about different documents, the ids have to be equal too.
+    """
+    times = Counter(question.question for question in questions)
+    found: set[str] = set()
+    for path in paths:
+        keys = question_keys(path)
+        theirs = Counter(key.text for key in keys)
+        equal = set(keys)
+        for question in questions:
+            text = question.question
+            is_unique = times[text] == theirs[text] == 1
+            if is_unique or QuestionKey(question.id, text) in equal:
+                found.add(question.id)
+    return found
 
 
 @dataclass(slots=True)
@@ -183,7 +203,7 @@ def _as_they_are(
 
 def _of_all(paths: Sequence[str | Path], questions: Iterable[AnyQuestion]) -> list[AnyQuestion]:
     """Return the questions of all files. Raises ``ValueError`` if two of them have the same id."""
-    return list(unique(questions, ", ".join(map(str, paths))))
+    return list(unique(questions, *paths))
 
 
 def _among_others(

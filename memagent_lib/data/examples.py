@@ -43,6 +43,11 @@ class Example:
     def __post_init__(self) -> None:
         if not self.question.strip():
             raise ValueError(f"example {self.id!r} has an empty question")
+        if isinstance(self.answers, str) or not all(isinstance(answer, str) for answer in self.answers):
+            raise ValueError(
+                f"example {self.id!r}: answers must be a tuple of texts, such as ('Odo',), got {self.answers!r:.60}"
+            )
+        object.__setattr__(self, "answers", tuple(self.answers))
         if not self.answers or not all(self.answers):
             raise ValueError(f"example {self.id!r} has no accepted answer, or an empty one")
         try:

@@ -2,12 +2,13 @@
 
 Such questions measure knowledge, not memory. As in MemAgent (paper, section 4.1; ``filter.py``), every model answers
 every question several times without a document. A question is known if any reply has an accepted answer, in a box or
-anywhere in its text.
+anywhere in its text. Unlike in MemAgent, it must be there as whole words, because ``no`` is in every "I do not know".
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 
 from memagent_lib.agent import Agent, run_sync
@@ -40,9 +41,21 @@ def known_without_document(
 
 
 def knows(reply: str, answers: Sequence[str]) -> bool:
-    """Return whether a reply has an accepted answer, in a box or anywhere in its text."""
-    # MemAgent's two rules, whatever judge the data set has: the filter finds what a model knows, not how it is scored.
-    return any(score(rule, reply, answers).value for rule in ("boxed", "match_part"))
+    """Return whether a reply has an accepted answer, in a box or as words of its text.
+
+    If an accepted answer is the letter of an option, return whether the reply chooses the option.
+    """
+    # Whatever judge the data set has: the filter finds what a model knows, not how it is scored.
+    if score("boxed", reply, answers).value:
+        return True
+    if any(re.fullmatch("[A-Z]", answer) for answer in answers):  # "a" is a word of nearly every reply
+        return score("choice", reply, answers).value > 0
+    return any(_has_words(reply.lower(), answer.lower()) for answer in answers)
+
+
+def _has_words(text: str, words: str) -> bool:
+    # Only Latin letters and digits are borders, because many scripts do not separate words.
+    return re.search(rf"(?<![a-z0-9]){re.escape(words)}(?![a-z0-9])", text) is not None
 
 
 async def _verdicts(questions: Sequence[Question], agents: Sequence[Agent], samples: int) -> list[bool | None]:

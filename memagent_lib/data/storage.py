@@ -13,12 +13,12 @@ import json
 import shlex
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from memagent_lib.data.examples import Example
 from memagent_lib.data.formats import FORMATS, likely_format
 from memagent_lib.errors import MissingFile
-from memagent_lib.paths import replacing
+from memagent_lib.paths import replacing, require_replaceable
 
 GROUP_ROWS = 4096
 GROUP_CHARS = 1 << 24
@@ -50,11 +50,12 @@ def save(examples: Iterable[Example], path: str | Path) -> Path:
 
 
 def require_parquet(path: str | Path) -> None:
-    """Raise ``ValueError`` unless ``path``, a file to write, ends in ``.parquet``."""
+    """Raise ``ValueError`` unless ``path``, a file to write, ends in ``.parquet`` and can be written."""
     if Path(path).suffix != ".parquet":
         raise ValueError(
             f"examples are written as parquet, which verl and pandas read; end the name {path} in .parquet"
         )
+    require_replaceable(path)
 
 
 def load(path: str | Path, limit: int | None = None) -> list[Example]:
@@ -65,10 +66,21 @@ def load(path: str | Path, limit: int | None = None) -> list[Example]:
     return list(stream(path, limit))
 
 
-def question_ids(path: str | Path) -> list[str]:
-    """For each example of a file, return its question's id in the source if it is recorded, else the example's id."""
-    extras = (record["extra_info"] for record in stream_records(path))
-    return [json.loads(extra["metadata"]).get("question_id", extra["id"]) for extra in extras]
+class QuestionKey(NamedTuple):
+    """A question's id in its source, and its text. Two data sets may give one question other ids, or reuse an id."""
+
+    id: str
+    text: str
+
+
+def question_keys(path: str | Path) -> list[QuestionKey]:
+    """Return the key of every example's question. Where no id in the source is recorded, it has the example's id."""
+    keys = []
+    for record in stream_records(path):
+        extra = record["extra_info"]
+        id = json.loads(extra["metadata"]).get("question_id", extra["id"])
+        keys.append(QuestionKey(id, record["prompt"][0]["content"]))
+    return keys
 
 
 def stream(path: str | Path, limit: int | None = None) -> Iterator[Example]:
@@ -91,6 +103,8 @@ def stream(path: str | Path, limit: int | None = None) -> Iterator[Example]:
                 yielded += 1
         except (OSError, KeyError, TypeError, AttributeError, IndexError) as error:
             raise ValueError(f"{path} is damaged after example {yielded:,} ({error}); make it again") from error
+        except ValueError as error:
+            raise ValueError(f"{path}, example {yielded + 1:,}: {error}") from error
 
 
 def stream_records(path: str | Path) -> Iterator[dict[str, Any]]:

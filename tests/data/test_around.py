@@ -8,7 +8,7 @@ from experiments.studies.speed.data import DataBench, bench_data, naive
 from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.data import Example, make, save
-from memagent_lib.data.filtering import known_without_document
+from memagent_lib.data.filtering import known_without_document, knows
 from memagent_lib.data.overview import COLUMNS, data_files
 from memagent_lib.errors import UserError
 from memagent_lib.readers import blind
@@ -37,6 +37,24 @@ def test_known_unknown_and_failed_questions_are_three_verdicts(encoder):
     found = known_without_document(examples, [one, two], samples=2)
     assert found == [True, False, True, None, False]
     assert len(one.backend.requests) == 10
+
+
+@pytest.mark.parametrize(
+    ("reply", "answers", "verdict"),
+    [
+        ("I do not know.", ("no",), False),
+        ("No, they are not.", ("no",), True),
+        ("It was in 1913.", ("19",), False),
+        ("It has 19 rooms.", ("19",), True),
+        ("答案是北京。", ("北京",), True),
+        ("A document is needed to answer.", ("Odo paid", "A"), False),
+        ("The answer is B.", ("Odo paid", "A"), False),
+        ("The answer is A.", ("Odo paid", "A"), True),
+        ("\\boxed{Odo paid}", ("Odo paid", "A"), True),
+    ],
+)
+def test_a_reply_knows_an_answer_by_whole_words_or_letter(reply, answers, verdict):
+    assert knows(reply, answers) is verdict
 
 
 def test_a_filter_of_mostly_unfinished_thoughts_names_the_fix(encoder):

@@ -8,7 +8,7 @@ import random
 import pytest
 from waiting import has_ended, wait_for
 
-from memagent_lib.data import TASKS, configured, data_hash, load, make, save
+from memagent_lib.data import TASKS, ExampleKey, Length, configured, data_hash, load, make, save
 
 OFFLINE = [name for name, preset in TASKS.items() if not preset.needs]
 RULER = {  # haystack, kinds of key and value, and how many keys, values and queries, from RULER's synthetic.yaml
@@ -99,6 +99,23 @@ def test_an_unknown_task_names_the_known_ones(tokenizer):
         make("nih", 1, 1, tokenizer, length_tokens=900)
 
 
+def test_numbers_of_repeats_that_are_set_hold_at_any_length(tokenizer):
+    (short,) = make("cwe", 1, 1, tokenizer, length_tokens=2500)
+    (stated,) = make("cwe", 1, 1, tokenizer, length_tokens=2500, common_repeats=12, other_repeats=2)
+    assert short.metadata["counts"] == [6] * 10
+    assert stated.metadata["counts"] == [12] * 10
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [(name, {"decoys": 64}) for name in ("multihop_2", "multihop_4", "comparison_4")]
+    + [(name, {"events": 80}) for name in ("qa2", "qa3")],
+)
+def test_the_largest_numbers_of_a_task_can_be_made(name, parameters):
+    plan = configured(name, **parameters).plan(ExampleKey(name, 1, 0, Length(tokens=60_000)))
+    assert len(plan.statements) >= 64
+
+
 @pytest.mark.parametrize(
     ("name", "parameters", "message"),
     [
@@ -115,6 +132,8 @@ def test_an_unknown_task_names_the_known_ones(tokenizer):
         ("fwe", {"alpha": 1.0}, "alpha must be above 1"),
         ("qa1", {"number": 9}, "number must be at most 5, got 9"),
         ("qa1", {"events": 2}, "events must be at least 8, got 2"),
+        ("qa3", {"events": 81}, "events must be at most 80 for tasks 2 and 3, got 81"),
+        ("multihop_2", {"decoys": 65}, "decoys must be at most 64, got 65"),
         ("updates", {"times": 0}, "times must be at least 1, got 0"),
         ("ordering", {"events": 40}, "events must be at most 12, got 40"),
         ("keychain", {"links": 0}, "links must be at least 1"),

@@ -12,7 +12,7 @@ from foreign_records import RECORDS
 
 from memagent_lib.cli.main import main
 from memagent_lib.data import Length, Selection, convert, load, read_original, save
-from memagent_lib.data.storage import question_ids
+from memagent_lib.data.storage import question_keys
 from memagent_lib.paths import root
 
 POCKET = str(root() / "experiments" / "pocket" / "warm_start")
@@ -53,9 +53,44 @@ def test_questions_of_another_data_set_are_left_out_and_counted(hotpot_file, tmp
     choice = Selection(n=30, seed=2, apart_from=(first,))
     chosen, examples = convert("hotpot", [hotpot_file], choice, length=Length(documents=12), tokenizer=tokenizer)
     second = save(examples, tmp_path / "second.parquet")
-    assert set(question_ids(first)).isdisjoint(question_ids(second))
-    assert len(question_ids(second)) == 30
+    assert set(question_keys(first)).isdisjoint(question_keys(second))
+    assert len(question_keys(second)) == 30
     assert chosen.summary() == "20 in another data set"
+
+
+def as_lines(path, *pairs):
+    """A file of questions, each with its own document and answer, without ids."""
+    path.parent.mkdir(exist_ok=True)
+    rows = [{"question": question, "document": document, "answers": ["a"]} for question, document in pairs]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def test_a_question_of_another_data_set_is_known_by_its_text(tmp_path):
+    train = as_lines(tmp_path / "train.jsonl", ("q1?", "d1"), ("q2?", "d2"), ("Where?", "d3"), ("Where?", "d4"))
+    saved = save(convert("plain", [train], Selection())[1], tmp_path / "train.parquet")
+    apart = Selection(apart_from=(saved,))
+    # Ids are line numbers here: q2 is the same question on another line, and each Where? has a document of its own.
+    test = as_lines(tmp_path / "test.jsonl", ("q2?", "d2"), ("q3?", "d3"), ("Where?", "d5"))
+    chosen, examples = convert("plain", [test], apart)
+    assert [example.question for example in examples] == ["q3?", "Where?"]
+    assert chosen.summary() == "1 in another data set"
+    namesake = as_lines(tmp_path / "other" / "train.jsonl", ("q7?", "d7"), ("q8?", "d8"))
+    assert convert("plain", [namesake], apart)[0].summary() == "none left out"
+    with pytest.raises(ValueError, match=r"no question is left: 4 in the files.* 4 in another data set"):
+        convert("plain", [train], apart)
+
+
+def test_memagents_training_questions_are_found_in_hotpot(hotpot_file, tmp_path):
+    questions = [example.question for example in read_original(hotpot_file, "hotpot")][:7]
+    training = {"prompt": [], "context": "c", "reward_model": {"ground_truth": ["a"]}, "extra_info": {"num_docs": 200}}
+    rows = [training | {"prompt": [{"role": "user", "content": question}]} for question in questions]
+    path = tmp_path / "hotpotqa_train.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    saved = save(convert("memagent", [path], Selection())[1], tmp_path / "train.parquet")
+    chosen, examples = convert("hotpot", [hotpot_file], Selection(apart_from=(saved,)))
+    assert {example.question for example in examples}.isdisjoint(questions)
+    assert chosen.summary() == "7 in another data set"
 
 
 def test_known_questions_are_replaced_by_later_ones(hotpot_file):
@@ -79,7 +114,9 @@ def test_known_questions_are_replaced_by_later_ones(hotpot_file):
 def test_a_question_of_two_files_is_an_error_at_any_length(form, length, tmp_path, tokenizer, request):
     path = Path(request.getfixturevalue(f"{form}_file"))
     copy = shutil.copy(path, tmp_path / "copy.json")
-    with pytest.raises(ValueError, match=rf"{path.name}, .*copy.json: the id '.*' comes twice; ids must differ"):
+    with pytest.raises(
+        ValueError, match=rf"{path.name}, .*copy.json: the id '.*' comes twice; ids must differ: convert the"
+    ):
         convert(form, [path, copy], Selection(), length=length, tokenizer=tokenizer)
 
 
@@ -224,6 +261,11 @@ def test_unanswerable_questions_are_counted_among_those_left_out(empty_folder, c
             "no judge 'odd'",
         ),
         (
+            ["--from", "squad", "dev-v2.0.json", "--drop-known", "./gone", "--out", "bare.jsonl/x.parquet"],
+            "bare.jsonl is a file, so",
+        ),
+        (["--from", "plain", "indented.json", "--out", "x.parquet"], "write one list of objects, or one object to a l"),
+        (
             ["squad", "--chunks", "2", "--out", "x.parquet"],
             "'squad' is a format of files, not a task: memagent data --",
         ),
@@ -234,6 +276,7 @@ def test_a_wrong_command_names_the_fix_and_writes_nothing(words, message, empty_
     record = {"question": "q?", "document": "d"}
     (empty_folder / "bare.jsonl").write_text(json.dumps(record))
     (empty_folder / "packed.jsonl").write_bytes(gzip.compress(json.dumps(record | {"answers": ["a"]}).encode()))
+    (empty_folder / "indented.json").write_text(json.dumps({"data": [record]}, indent=1))
     (empty_folder / "copy").mkdir()
     if "copy/bare.jsonl" in words:
         for name in ("bare.jsonl", "copy/bare.jsonl"):

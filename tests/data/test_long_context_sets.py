@@ -127,13 +127,21 @@ FILMS = bench("recsys_redial_full", ["Which film?"], [["1", "2"]])
 def test_memoryagentbench_has_an_example_for_every_question(tmp_path):
     path = parquet(tmp_path / "x.parquet", FACTS, LABELS, CHAT)
     where, who, label, chat = read_original(path, "memoryagentbench")
-    assert [example.question for example in (where, who)] == ["Where?", "Who?"]
+    without_instruction = [example.question.rpartition("\n\n")[2] for example in (where, who, label, chat)]
+    assert without_instruction == ["Where?", "Who?", "Which label?", "When?"]
     assert where.document == who.document == FACTS["context"]
     assert (where.id, where.answers, who.answers) == ("factconsolidation_sh_6k-1-1", ("France",), ("Odo", "O."))
     assert [example.rule for example in (who, label, chat)] == ["substring_match", "exact_match", "contains"]
     assert (label.metadata["category"], chat.metadata["category"]) == (LABELS["metadata"]["source"], "multi-session")
     assert score(label.rule, "Label it.\nAnswer: 42", label.answers).value == 1
     assert likely_format(path) == "memoryagentbench"
+
+
+def test_memoryagentbenchs_instructions_are_in_the_questions(tmp_path):
+    where, who, label, chat = read_original(parquet(tmp_path / "x.parquet", FACTS, LABELS, CHAT), "memoryagentbench")
+    assert all("the one with the larger number is true" in example.question for example in (where, who))
+    assert "Answer with the number only." in label.question
+    assert chat.question == "When?"
 
 
 def test_a_part_of_memoryagentbench_is_chosen_and_the_rest_named(tmp_path):

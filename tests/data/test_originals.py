@@ -14,8 +14,8 @@ import pytest
 from foreign_records import OPTIONS, RECORDS
 
 from memagent_lib.cli import main
-from memagent_lib.data import load, make, read_original, save
-from memagent_lib.data.formats import read_pool
+from memagent_lib.data import FORMATS, Selection, convert, load, make, read_original, save
+from memagent_lib.data.formats import likely_format, read_pool
 from memagent_lib.scoring import score
 
 
@@ -256,6 +256,26 @@ def test_hotpot_in_the_hubs_form_is_the_same_as_in_its_own(tmp_path, hotpot_file
     own = read(hotpot_file, "hotpot")
     assert read(tmp_path / "hub.parquet", "hotpot") == own
     assert read(lines(tmp_path / "hub.jsonl", *hub), "hotpot") == own
+
+
+def test_lists_of_2wikis_parquet_are_json_texts(tmp_path, hotpot_file):
+    plain = list(read_original(hotpot_file, "hotpot"))
+    rows = json.loads(Path(hotpot_file).read_text())
+    packed = [row | {name: json.dumps(row[name]) for name in ("context", "supporting_facts")} for row in rows]
+    pq.write_table(pa.Table.from_pylist(packed), tmp_path / "dev.parquet")
+    assert likely_format(tmp_path / "dev.parquet") == "hotpot"
+    assert list(read_original(tmp_path / "dev.parquet", "hotpot")) == plain
+
+
+def test_questions_without_a_supporting_paragraph_are_noted(tmp_path, hotpot_file):
+    rows = json.loads(Path(hotpot_file).read_text())
+    assert FORMATS["hotpot"].note(hotpot_file) == ""
+    for row in rows[:3]:  # as in HotpotQA's fullwiki files
+        del row["context"][[title for title, _ in row["context"]].index(row["supporting_facts"][0][0])]
+    path = tmp_path / "hotpot_dev_fullwiki_v1.json"
+    path.write_text(json.dumps(rows))
+    note = convert("hotpot", [path], Selection())[0].notes[0]
+    assert "fullwiki_v1.json: 3 of 60 questions lack a paragraph that their answer needs" in note
 
 
 def test_a_file_of_ones_own_is_read_from_lines_a_list_or_parquet(tmp_path):

@@ -45,6 +45,33 @@ PRESETS = {"only_one": Preset(task=Hours(shops=1), description="when the only sh
 '''
 
 
+LOOSE = """
+from dataclasses import dataclass
+
+from memagent_lib.data import DocumentPlan, Filler, Preset, Statement, noise
+
+
+@dataclass(frozen=True)
+class Noon:
+    answers: tuple = ("noon",)
+    ends: bool = False
+
+    def plan(self, key):
+        filler = Filler(lambda: iter(["x"])) if self.ends else noise()
+        return DocumentPlan(question="When?", answers=self.answers, statements=(), filler=filler)
+
+
+class Bare:
+    plan = Noon.plan
+
+
+BARE = Preset(task=Bare(), description="no dataclass", family="loose")
+TYPE = Preset(task=Noon, description="a class", family="loose")
+TEXT = Preset(task=Noon(answers="noon"), description="a text in place of a tuple", family="loose")
+ENDS = Preset(task=Noon(ends=True), description="filler that ends", family="loose")
+"""
+
+
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     """An empty folder but for the user's file."""
@@ -105,6 +132,10 @@ def test_splits_of_a_task_in_a_file_are_made_by_its_path(tokenizer, folder):
         ("shops.py:NOPE", "HOURS, Hours, NAMES, PRESETS, only_one"),
         ("shops.py:NAMES", "shops.py:NAMES is a tuple; a task in a file is a memagent_lib.data.Preset"),
         ("gone.py:HOURS", "gone.py"),
+        ("loose.py:BARE", "a task is an instance of a frozen dataclass, whose fields are its parameters"),
+        ("loose.py:TYPE", "a task is an instance of a frozen dataclass, whose fields are its parameters"),
+        ("loose.py:TEXT", "answers must be a tuple of texts, such as ('Odo',), got 'noon'"),
+        ("loose.py:ENDS", "the filler has 2 tokens and 900 are needed; request a shorter document, or yield more un"),
         (
             "broken.py:HOURS",
             "broken.py cannot be imported: ModuleNotFoundError: No module named 'no_such_module', line 1",
@@ -115,6 +146,7 @@ def test_splits_of_a_task_in_a_file_are_made_by_its_path(tokenizer, folder):
 )
 def test_a_wrong_name_or_file_is_an_error_with_the_fix(task, message, folder, capsys):
     (folder / "broken.py").write_text("import no_such_module\n")
+    (folder / "loose.py").write_text(LOOSE)
     (folder / "torn.py").write_text("HOURS = (\n")
     assert data(task, *SIZE, "--out", "x.parquet") == 2
     assert message in capsys.readouterr().err

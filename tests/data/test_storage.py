@@ -153,6 +153,18 @@ def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path):
             load(path)
 
 
+def test_an_example_that_is_wrong_is_named_with_its_file(tmp_path):
+    path = tmp_path / "x.parquet"
+    row = example(2).to_record()
+    pq.write_table(pa.Table.from_pylist([example(1).to_record(), row | {"prompt": [{"content": " "}]}]), path)
+    with pytest.raises(ValueError, match=r"x\.parquet, example 2: example 'e2' has an empty question"):
+        load(path)
+    torn = row | {"extra_info": row["extra_info"] | {"metadata": "{torn"}}
+    pq.write_table(pa.Table.from_pylist([torn]), path)
+    with pytest.raises(ValueError, match=r"x\.parquet, example 1: Expecting property name"):
+        load(path)
+
+
 def test_a_file_to_write_must_end_in_parquet(tmp_path):
     with pytest.raises(ValueError, match=r"examples are written as parquet, .*end the name .*x.jsonl in .parquet"):
         save([example(1)], tmp_path / "x.jsonl")
@@ -164,6 +176,8 @@ def test_an_example_that_cannot_be_scored_or_traced_is_an_error():
         ({"question": " "}, "'e1' has an empty question"),
         ({"answers": ()}, "'e1' has no accepted answer"),
         ({"answers": ("a", "")}, "'e1' has no accepted answer, or an empty one"),
+        ({"answers": "a"}, r"'e1': answers must be a tuple of texts, such as \('Odo',\), got 'a'"),
+        ({"answers": (3,)}, r"'e1': answers must be a tuple of texts, such as \('Odo',\), got \(3,\)"),
         ({"rule": "strict"}, "example 'e1': no judge 'strict'; choose from abstains, boxed"),
         ({"evidence": (Span(4, 99),)}, "evidence 4:99 lies outside its document of 13 characters"),
     ]:

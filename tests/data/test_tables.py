@@ -7,7 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 from document_files import xlsx
 
-from memagent_lib.data import read_original
+from memagent_lib.cli.main import main
+from memagent_lib.data import load, read_original
 from memagent_lib.data.formats import likely_format
 
 
@@ -49,6 +50,30 @@ def test_csv_keeps_texts_quotes_and_line_breaks(tmp_path):
 def test_delimiters_and_marks_of_office_programs_are_found(name, content, tmp_path):
     assert read(tmp_path / name, content) == [("Who?", "Odo, he paid.", ("Odo",))]
     assert likely_format(tmp_path / name) == "plain"
+
+
+def test_a_column_may_be_called_like_a_number(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.csv").write_text("question,document,2024\nWho?,Odo paid.,Odo\n")
+    assert main(["data", "--from", "plain", "x.csv", "answers=2024", "--out", "x.parquet"]) == 0
+    assert [example.answers for example in load("x.parquet")] == [("Odo",)]
+
+
+@pytest.mark.parametrize(
+    ("cell", "document"),
+    [
+        ("""['Odo paid.\\nHe left.', "It's late."]""", "Odo paid.\nHe left.\n\nIt's late."),
+        ("""['Odo paid.'\n 'He left.']""", "Odo paid.\n\nHe left."),  # as NumPy prints
+        ('["Odo paid.", "He left."]', "Odo paid.\n\nHe left."),
+        ("['Odo] paid.", "['Odo] paid."),
+        ("[Scene one] Odo paid. [Exit]", "[Scene one] Odo paid. [Exit]"),
+        ('["Odo", 7]', '["Odo", 7]'),
+    ],
+)
+def test_a_list_of_passages_survives_a_csv_file(cell, document, tmp_path):
+    quoted = cell.replace('"', '""')
+    ((_, found, _),) = read(tmp_path / "x.csv", f'user_input,retrieved_contexts,reference\nWho?,"{quoted}",Odo\n')
+    assert found == document
 
 
 def test_a_document_of_a_csv_file_has_any_length(tmp_path):

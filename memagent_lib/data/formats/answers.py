@@ -182,17 +182,25 @@ def _noted(text: str, where: str) -> Any:
     stripped = text.strip()
     if not _NOTATION.match(stripped):
         return text  # brackets of its own included, such as [redacted]
-    for read in (json.loads, _python_value):  # JSON first, because null and true are no Python
-        with suppress(ValueError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError):
-            value = read(stripped)
-            if isinstance(value, list | tuple | dict) and not _is_numbers(value):
-                return value
+    value = written_value(stripped)
+    if value is not None and not _is_numbers(value):
+        return value
     if stripped[0] == "(":  # more likely a remark than a tuple
         return text
     raise ValueError(
         f"{where}: the answer {text!r:.60} looks like a list or an object; write a list as JSON, such as "
         '["Odo", "O."], and a text with such brackets as the only entry of a list'
     )
+
+
+def written_value(text: str) -> list[Any] | tuple[Any, ...] | dict[Any, Any] | None:
+    """Return the list or object that a text is in JSON, Python or NumPy notation, or None if it is none."""
+    for read in (json.loads, _python_value):  # JSON first, because null and true are no Python
+        with suppress(ValueError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError):
+            value = read(text)
+            if isinstance(value, list | tuple | dict):
+                return value
+    return None
 
 
 def _is_numbers(value: Any) -> bool:

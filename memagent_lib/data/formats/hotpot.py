@@ -1,8 +1,13 @@
-"""HotpotQA (Yang et al. 2018), distractor setting: the project's JSON, and Hugging Face's parquet or JSON lines."""
+"""HotpotQA (Yang et al. 2018), distractor setting: the project's JSON, and Hugging Face's parquet or JSON lines.
+
+2WikiMultihopQA (Ho et al. 2020) has the same records. In its parquet (xanhho/2WikiMultihopQA), lists are JSON texts.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +15,8 @@ from memagent_lib.data.examples import Example
 from memagent_lib.data.formats.format import Format
 from memagent_lib.data.formats.records import Record, records, refuse_empty, unique
 from memagent_lib.data.pools import Pool, PoolQuestion, PoolSpan
+
+_EXPECTED = "HotpotQA's questions, as in hotpot_dev_distractor_v1.json or the Hub's parquet"
 
 
 class _Paragraph(NamedTuple):
@@ -39,7 +46,7 @@ def read_hotpot(path: str | Path) -> Iterator[Example]:
 
 def read_hotpot_pool(path: str | Path) -> Pool:
     """Return a file's questions and its distinct paragraphs, which are in MemAgent's order."""
-    found = list(records(path, "HotpotQA's questions, as in hotpot_dev_distractor_v1.json or the Hub's parquet"))
+    found = list(records(path, _EXPECTED))
     own = [_paragraphs(record) for record in found]
     # MemAgent's evaluation files point into this order by number.
     documents = tuple(sorted({paragraph.text for paragraphs in own for paragraph in paragraphs}))
@@ -49,7 +56,7 @@ def read_hotpot_pool(path: str | Path) -> Pool:
 
 
 def _paragraphs(record: Record) -> list[_Paragraph]:
-    context = record.get("context", object)
+    context = _unpacked(record.get("context", object))
     if isinstance(context, Mapping):  # the Hub has a column of titles and one of sentences
         context = list(zip(context.get("title", ()), context.get("sentences", ()), strict=False))
     if not isinstance(context, list):
@@ -65,8 +72,16 @@ def _paragraphs(record: Record) -> list[_Paragraph]:
     return paragraphs
 
 
+def _unpacked(value: Any) -> Any:
+    """Return the list or object that a JSON text contains, and any other value as it is."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return json.loads(value)
+    return value
+
+
 def _supporting(record: Record) -> list[tuple[str, int]]:
-    entries: Any = record.fields.get("supporting_facts") or ()
+    entries: Any = _unpacked(record.fields.get("supporting_facts")) or ()
     if isinstance(entries, Mapping):
         entries = zip(entries.get("title", ()), entries.get("sent_id", ()), strict=False)
     return [(title, number) for title, number in entries]
@@ -98,6 +113,22 @@ def _question(record: Record, own: list[_Paragraph], number_of: Mapping[str, int
     )
 
 
+def _note(path: str | Path) -> str:
+    """Return a note if questions lack a supporting paragraph, so that their document does not answer them."""
+    total = 0
+    incomplete = 0
+    for record in records(path, _EXPECTED):
+        titles = {paragraph.title for paragraph in _paragraphs(record)}
+        total += 1
+        incomplete += any(title not in titles for title, _ in _supporting(record))
+    if not incomplete:
+        return ""
+    return (
+        f"{path}: {incomplete:,} of {total:,} questions lack a paragraph that their answer needs, as in HotpotQA's "
+        "fullwiki files; use the distractor files, such as hotpot_dev_distractor_v1.json"
+    )
+
+
 def _has_paragraphs(fields: Mapping[str, Any]) -> bool:
     """Return whether ``context`` has titled paragraphs, because in many data sets ``context`` is a single text."""
     try:
@@ -109,9 +140,10 @@ def _has_paragraphs(fields: Mapping[str, Any]) -> bool:
 
 FORMAT = Format(
     name="hotpot",
-    files="HotpotQA's distractor JSON, or the Hub's parquet of it",
+    files="HotpotQA's distractor JSON or 2WikiMultihopQA's, or the Hub's parquet of them",
     fields=("question", "answer", "context"),
     fits=_has_paragraphs,
     read=read_hotpot,
     pool=read_hotpot_pool,
+    note=_note,
 )

@@ -27,6 +27,13 @@ RULES = {
     "infbench_sum": "rouge_l",
 }
 """The judge of each data set, by the beginning of its name."""
+_INSTRUCTIONS = {
+    "icl_": "The document shows texts, each with the number of its label. Which number has the label of this text? "
+    "Answer with the number only.",
+    "factconsolidation": "The document's facts are numbered. Where two contradict each other, the one with the larger "
+    "number is true. Answer from these facts alone, even if they are not so in the real world.",
+}
+"""Instructions in our own words, for data sets whose questions lack what the benchmark's own prompts add to them."""
 _BY_MODEL = ("longmemeval", "infbench_sum")
 _RECSYS = "recsys"
 
@@ -57,12 +64,18 @@ def _example(record: Record, name: str, number: int, question: str, accepted: An
     return record.example(
         id=f"{name}-{record.number}-{number + 1}",
         task=f"memoryagentbench/{name}",
-        question=question.strip(),
+        question=_instructed(name, question.strip()),
         document=record.get("context", str),
         answers=accepted_answers(accepted, record.where),
         rule=_rule(name, record.where),
         metadata={"context": record.number, "category": kinds[number] if number < len(kinds) else name},
     )
+
+
+def _instructed(name: str, question: str) -> str:
+    """Return the question after the instruction of its data set, if it has one. An empty question stays empty."""
+    instruction = next((text for begin, text in _INSTRUCTIONS.items() if name.startswith(begin)), "")
+    return f"{instruction}\n\n{question}" if instruction and question else question
 
 
 def _source(record: Record) -> str:

@@ -1,7 +1,8 @@
 """A user's own file: records with a question, a document, accepted answers, and optionally an ``id``.
 
 :data:`NAMES` lists the recognised field names; the first record decides which ones the whole file uses. A document may
-also be a list of texts, or of objects with ``text`` and optionally ``title``, which are joined by empty lines.
+also be a list of texts, or of objects with ``text`` and optionally ``title``, which are joined by empty lines. In a CSV
+file, where a list becomes a text such as ``['one', 'two']``, a list of texts is recognised.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memagent_lib.data.examples import Example
-from memagent_lib.data.formats.answers import NoAnswer
+from memagent_lib.data.formats.answers import NoAnswer, written_value
 from memagent_lib.data.formats.format import Format
 from memagent_lib.data.formats.records import Record, table_records
 
@@ -173,12 +174,23 @@ def _accepted(record: Record, name: str) -> tuple[str, ...]:
 def _document(record: Record, name: str) -> str:
     value = record.get(name, object)
     if isinstance(value, str):
-        return value
+        return "\n\n".join(_written_texts(value)) or value
     parts = value if isinstance(value, list) else [value]
     texts = [_passage(part, name, record.where) for part in parts]
     if len(texts) > 1 and all(len(text) == 1 for text in texts):
         raise ValueError(f"{record.where}: {name!r} looks like one text split into its letters; join them")
     return "\n\n".join(texts)
+
+
+def _written_texts(text: str) -> list[str]:
+    """Return the texts of a list that was written as a text, as pandas writes it to CSV; [] if it is no such list."""
+    stripped = text.strip()
+    if not stripped.startswith(("['", '["')) or not stripped.endswith("]"):
+        return []
+    parts = written_value(stripped)
+    if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+        return []
+    return parts
 
 
 def _passage(value: Any, name: str, where: str) -> str:

@@ -164,12 +164,14 @@ def refuse_empty(text: str, what: str, where: str) -> None:
         raise ValueError(f"{where}: {what} is empty; fill it in, or remove the record")
 
 
-def unique(questions: Iterable[AnyQuestion], path: str | Path) -> Iterator[AnyQuestion]:
-    """Yield the questions or examples of a file unchanged. Raises ``ValueError`` at the first repeated id."""
+def unique(questions: Iterable[AnyQuestion], *paths: str | Path) -> Iterator[AnyQuestion]:
+    """Yield the questions or examples of files unchanged. Raises ``ValueError`` at the first repeated id."""
     seen: set[str] = set()
     for question in questions:
         if question.id in seen:
-            raise ValueError(f"{path}: the id {question.id!r} comes twice; ids must differ")
+            files = ", ".join(map(str, paths))
+            fix = "convert the files one by one" if len(paths) > 1 else "change one of them"
+            raise ValueError(f"{files}: the id {question.id!r} comes twice; ids must differ: {fix}")
         seen.add(question.id)
         yield question
 
@@ -204,9 +206,10 @@ def _lines(path: Path, expected: str) -> Iterator[Record]:
                 raise ValueError(_not_utf8(where, raw, error.start)) from error
             except (ValueError, RecursionError) as error:
                 begins = repr(raw[:60].decode("utf-8", "replace").strip())
-                raise ValueError(
-                    f"{where}: expected {expected}, found {_unreadable(error, f'{begins}, which')}"
-                ) from error
+                found = _unreadable(error, f"{begins}, which")
+                if number == 1 and isinstance(error, json.JSONDecodeError):
+                    found += "; write one list of objects, or one object to a line"
+                raise ValueError(f"{where}: expected {expected}, found {found}") from error
             _refuse_half_characters(value, text, where)
             yield Record(_object(value, where), number, where)
 

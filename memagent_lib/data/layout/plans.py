@@ -56,7 +56,7 @@ class ExampleKey(NamedTuple):
             task=self.name,
             question=plan.question,
             document=text,
-            answers=tuple(plan.answers),
+            answers=plan.answers,
             rule=plan.rule,
             evidence=tuple(evidence),
             metadata={**length, **metadata, "seed": self.seed, **plan.metadata},
@@ -70,8 +70,8 @@ class Filler(NamedTuple):
     """
 
     units: Callable[[], Iterator[str]]
-    source: str = ""
-    help: str = ""
+    source: str = "the filler"
+    help: str = "request a shorter document, or yield more units"
 
 
 def in_order(texts: Sequence[str], needed: Container[int], rng: random.Random) -> tuple[Statement, ...]:

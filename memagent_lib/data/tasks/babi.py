@@ -36,6 +36,7 @@ _GIVES = (
     "{who} handed the {thing} to {other}.",
     "{who} passed the {thing} to {other}.",
 )
+_MOST_CARRIED = 80  # in longer stories hardly any thing enters its last room for the first time
 _SIDES = {"north": "south", "south": "north", "east": "west", "west": "east"}
 
 
@@ -56,12 +57,16 @@ class Plot(NamedTuple):
 class Story:
     """Task ``number`` in the style of bAbI, with about ``events`` events.
 
-    Tasks 2 and 3 have twice as many. Task 4 has half as many, and at most 8, because an event names two rooms. Task 5
-    has at most 16.
+    Tasks 2 and 3 have twice as many, and accept at most 80. Task 4 has half as many, and at most 8, because an event
+    names two rooms. Task 5 has at most 16.
     """
 
     number: Annotated[int, Interval(ge=1, le=5)] = 1
     events: Annotated[int, Ge(8)] = 14
+
+    def __post_init__(self) -> None:
+        if self.number in (2, 3) and self.events > _MOST_CARRIED:
+            raise ValueError(f"events must be at most {_MOST_CARRIED} for tasks 2 and 3, got {self.events}")
 
     def plan(self, key: ExampleKey) -> DocumentPlan:
         rng = key.rng()

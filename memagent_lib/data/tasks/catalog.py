@@ -7,7 +7,7 @@ import os
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -56,6 +56,11 @@ def _preset_in_file(name: str) -> Preset:
     found = load_plugin(name, "PRESETS")
     if not isinstance(found, Preset):
         raise ValueError(f"{name} is a {type(found).__name__}; a task in a file is a memagent_lib.data.Preset")
+    if not is_dataclass(found.task) or isinstance(found.task, type):
+        raise ValueError(
+            f"{name} has {found.task!r:.60} as its task; a task is an instance of a frozen dataclass, whose fields are "
+            "its parameters"
+        )
     return found
 
 

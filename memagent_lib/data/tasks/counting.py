@@ -19,6 +19,7 @@ from memagent_lib.data.tasks.words import compound, distinct, english
 
 SHORT_TOKENS = 4096
 """In documents shorter than this, the words of cwe are repeated less often, as in RULER."""
+_REPEATS = (30, 3)
 _SHORT_REPEATS = (6, 1)
 _FULL_STOPS = "...."  # the most frequent word of fwe is noise
 _QUESTION = "The document is a {}. Which {} {} occur most often in it? Name all {}.{}"
@@ -68,12 +69,12 @@ class WordsPlan:
 class CommonWords:
     """RULER's cwe: a list in which ``common`` words occur ``common_repeats`` times, others ``other_repeats`` times.
 
-    Below a length of :data:`SHORT_TOKENS`, these numbers are 6 and 1.
+    Unless they are set, these numbers are 6 and 1 below a length of :data:`SHORT_TOKENS`.
     """
 
     common: AtLeastOne = 10
-    common_repeats: int = 30
-    other_repeats: AtLeastOne = 3
+    common_repeats: int = _REPEATS[0]
+    other_repeats: AtLeastOne = _REPEATS[1]
 
     def __post_init__(self) -> None:
         if self.common_repeats <= self.other_repeats:
@@ -83,8 +84,9 @@ class CommonWords:
             )
 
     def plan(self, key: ExampleKey) -> WordsPlan:
-        short = key.length.limit < SHORT_TOKENS
-        often, rarely = _SHORT_REPEATS if short else (self.common_repeats, self.other_repeats)
+        often, rarely = self.common_repeats, self.other_repeats
+        if (often, rarely) == _REPEATS and key.length.limit < SHORT_TOKENS:
+            often, rarely = _SHORT_REPEATS
         # Two generators: the pool grows with the length, and the order of its words must not depend on that.
         order_seed = key.rng().getrandbits(64)
         rng = key.rng(f"{key.name} words")

@@ -10,12 +10,14 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
+
+from annotated_types import Interval
 
 from memagent_lib.data.examples import Span
 from memagent_lib.data.layout import DOCUMENT_SEPARATOR, DocumentPlan, ExampleKey, Filler, Statement
 from memagent_lib.data.pools import PoolSpan, other_documents
-from memagent_lib.data.tasks.presets import NotNegative, Preset
+from memagent_lib.data.tasks.presets import Preset
 from memagent_lib.data.tasks.worlds import World, world
 
 TOKENS_PER_DOCUMENT = 64
@@ -91,7 +93,7 @@ class MultiHop:
 
     hops: int = 2
     shape: Literal["bridge", "chain", "comparison"] = "bridge"
-    decoys: NotNegative = 5
+    decoys: Annotated[int, Interval(ge=0, le=64)] = 5  # candidates are drawn from the entities of one block
 
     def __post_init__(self) -> None:
         known = HOPS[self.shape]

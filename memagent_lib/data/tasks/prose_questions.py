@@ -211,7 +211,8 @@ class Masked:
     The rest of the document consists of the text's other sentences in order. They begin at a random point before the
     quoted sentence, and start over at the end of the text. The quoted sentence has at least ``least_words`` words, and
     what is left out occurs at most ``most_uses`` times in the whole text. The idea is MemTrain's masked entities. The
-    baseline ``blind`` measures how many gaps can be filled without the document.
+    baseline ``blind`` measures how many gaps can be filled without the document. A text has only some hundred sentences
+    that fit, so data sets of different seeds share questions; for a test apart from training, set ``text`` to another.
     """
 
     text: str = "opticks"
@@ -360,7 +361,7 @@ PRESETS = {
     ),
     "prose_masked": Preset(
         task=Masked(),
-        description="a word left out of a sentence of real prose",
+        description="a word left out of a sentence of real prose; seeds share questions, so test on another text",
         family="prose",
         chance=0.04,
         chunk_tokens=128,
