@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from memagent_lib.backends import Backend, BackendError
 from memagent_lib.bad_memory import Fault, OnBadMemory, PromptParts, fault_of
 from memagent_lib.prompts import Encoder, Request
-from memagent_lib.readers import ReaderSession
+from memagent_lib.readers import ReaderError, ReaderSession
 from memagent_lib.trace import BadMemory, Prompt, Reply, Trace, Turn
 
 T = TypeVar("T")
@@ -106,6 +106,9 @@ class _Session:
         self._parallel = isinstance(prompts, tuple)
         if not self._parallel:
             prompts = (prompts,)
+        odd = next((type(prompt).__name__ for prompt in prompts if not isinstance(prompt, Prompt)), None)
+        if odd:
+            raise ReaderError(f"the reader yields {odd}; yield a Prompt, or a tuple of Prompts")
         self._pending = [self._prepare(prompt) for prompt in prompts]
         return self._pending
 

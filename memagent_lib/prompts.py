@@ -7,6 +7,7 @@ tokenizers and kinds of prompt, not on readers, models or backends.
 from __future__ import annotations
 
 import string
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
@@ -18,7 +19,7 @@ from memagent_lib.errors import UserError, nearest
 from memagent_lib.settings import parse, read_toml, require_at_least
 from memagent_lib.thinking import Thoughts
 from memagent_lib.tokenizer import Tokenizer
-from memagent_lib.trace import Kind, Prompt, Reply
+from memagent_lib.trace import PARTS, Kind, Prompt, Reply
 
 TEMPLATE_FOLDER = Path(__file__).parent / "templates"
 SEAM_TOKENS = 8
@@ -203,24 +204,30 @@ class Encoder:
 
         The number includes a spare token for each of these, because its first token may merge with the word before it.
         """
-        return self._overhead(self.template.words(kind), kind.parts)
+        # The "x" stands for a part's first token, which may join the word before it.
+        bare = self.template.words(kind).format(**dict.fromkeys(kind.parts, "x"))
+        return len(self.tokenizer.chat(bare))
 
     def prompt_limit(self, kind: Kind, memories: int = 1) -> int:
         """Return the most tokens that a prompt of this kind may have if it displays ``memories`` memories."""
-        return self._limit(self.template.words(kind), kind.parts, memories)
+        return self._limit(kind, self.template.words(kind), memories)
 
-    def _overhead(self, words: str, parts: frozenset[str]) -> int:
-        # The "x" stands for a part's first token, which may join the word before it.
-        bare = words.format(**dict.fromkeys(parts, "x"))
-        return self.tokenizer.chat_tokens + self._count(bare)
+    def _limit_of_words(self, kind: Kind, words: str, memories: int) -> int:  # kinds of one name may differ in words
+        return self.overhead(kind) + sum(self._sizes(kind, memories).values())
 
-    def _limit_of_words(self, words: str, parts: frozenset[str], memories: int) -> int:
+    def _sizes(self, kind: Kind, memories: int) -> dict[str, int]:
+        """Return the most tokens of each part that a prompt of this kind displays, in all places of the part."""
         budget = self.budget
         # The words for an empty memory may be longer than a small memory.
-        memory = memories * max(budget.memory_tokens, self._count(self.template.empty_memory))
-        memory += SEAM_TOKENS * (memories - 1)
-        sizes = {"question": budget.question_tokens, "chunk": budget.chunk_tokens, "memory": memory}
-        return self._overhead(words, parts) + sum(sizes[part] for part in parts)
+        memory = max(budget.memory_tokens, self._count(self.template.empty_memory))
+        sizes = {
+            "question": budget.question_tokens,
+            "memory": memories * memory + SEAM_TOKENS * (memories - 1),
+            # The second memory of a merge stands where the chunk would.
+            "chunk": budget.memory_tokens if kind == Kind.MERGE else budget.chunk_tokens,
+        }
+        places = Counter(part for _, part in self.template.wording(kind))
+        return {part: places[part] * size for part, size in sizes.items() if part in places}
 
     def reply_limit(self, kind: Kind) -> int:
         """Return the largest size in tokens of a reply to a prompt of this kind, with the thought before its text."""
@@ -251,19 +258,31 @@ class Encoder:
 
         ``whose`` names the limit in the message, such as "the model's window".
         """
-        needed = self.window_of(prompts or self._prompts)
-        if needed <= allowed:
+        needs = {kind: self.window_of({kind: n}) for kind, n in (prompts or self._prompts).items()}
+        widest = max(needs, key=needs.get)
+        if needs[widest] <= allowed:
             return
-        budget = self.budget
-        most = budget.chunk_tokens - (needed - allowed)
+        memories = (prompts or self._prompts)[widest]
+        terms = [f"template {self.overhead(widest):,}"]
+        terms += [f"{part} {size:,}" for part, size in self._sizes(widest, memories).items()]
+        terms += [f"reply {self.reply_limit(widest):,}"]
+        most = min(self._most_chunk_tokens(kind, need - allowed) for kind, need in needs.items())
         fix = "memory_tokens, answer_tokens or question_tokens"
         if most >= 1:
             fix = f"chunk_tokens to at most {most:,}"
         raise BudgetError(
-            f"a turn can need {needed:,} tokens (template {self.overhead(Kind.READ):,} + question "
-            f"{budget.question_tokens:,} + memory {budget.memory_tokens:,} + chunk {budget.chunk_tokens:,} + reply "
-            f"{self.reply_limit(Kind.READ):,}) and {whose} allows {allowed:,}; lower {fix}"
+            f"a turn can need {needs[widest]:,} tokens ({' + '.join(terms)}) and {whose} allows {allowed:,}; "
+            f"lower {fix}"
         )
+
+    def _most_chunk_tokens(self, kind: Kind, excess: int) -> int:
+        """Return the most chunk_tokens with which a kind of prompt has ``excess`` tokens less; 0 if none has."""
+        if excess <= 0:
+            return self.budget.chunk_tokens
+        places = [part for _, part in self.template.wording(kind)].count("chunk")
+        if kind == Kind.MERGE or not places:
+            return 0
+        return self.budget.chunk_tokens - -(-excess // places)
 
     def require_question(self, question: str, what: str = "the question") -> None:
         """Raise :class:`BudgetError`, which calls the question ``what``, if it exceeds ``question_tokens``."""
@@ -292,12 +311,18 @@ class Encoder:
         return Request(tuple(ids), "".join(parts), self.reply_limit(prompt.kind), draft, self.tokenizer.thoughts)
 
     def _too_long(self, prompt: Prompt, tokens: int, limit: int) -> str:
-        what = f"a memory of {self.tokenizer.count(prompt.memory):,} tokens"
+        texts = {"memory": prompt.memory, "chunk": prompt.chunk.text if prompt.chunk else ""}
+        sizes = {part: self.tokenizer.count(text) for part, text in texts.items() if part in prompt.kind.parts and text}
+        what = " and ".join(f"a {part} of {size:,} tokens" for part, size in sizes.items())
         fix = ""
-        if prompt.chunk is not None:
-            what = f"a chunk of {prompt.chunk.tokens:,} tokens"
         if prompt.kind == Kind.DIRECT:
-            fix = f"; raise chunk_tokens to {prompt.chunk.tokens:,} if the window holds it, or read with a memory"
+            most = max(prompt.chunk.tokens, self.budget.chunk_tokens + tokens - limit)
+            fix = f"; raise chunk_tokens to {most:,} if the window holds it, or read with a memory"
+        elif sizes.get("memory", 0) > self._sizes(prompt.kind, prompt.memories)["memory"]:
+            fix = (
+                "; a reader that displays several memories says how many, in @reader({...}) and in "
+                "Prompt(..., memories=...)"
+            )
         return f"the {prompt.kind} prompt is {tokens:,} tokens with {what}, and the budget allows {limit:,}{fix}"
 
     def interpret(self, prompt: Prompt, request: Request, raw: Reply) -> Reply:
@@ -362,11 +387,18 @@ def _stripped(entries: Mapping[str, Any]) -> dict[str, Any]:
 def _pieces(words: str) -> tuple[tuple[str, str | None], ...]:
     """Split the words of a template: each literal run with the name of the part that follows it.
 
-    Raises :class:`ValueError` for a single brace, and for a part with a conversion or a format: ``{question:>9}`` would
-    make a prompt that no budget has counted.
+    Raises :class:`ValueError` for braces that are neither doubled nor around a part, and for a part with a conversion
+    or a format: ``{question:>9}`` would make a prompt that no budget has counted.
     """
+    doubled = "write {{ and }} for braces in the text"
+    try:
+        parsed = list(string.Formatter().parse(words))
+    except ValueError as odd:
+        raise ValueError(f"{odd}; {doubled}") from odd
     pieces = []
-    for literal, part, form, conversion in string.Formatter().parse(words):
+    for literal, part, form, conversion in parsed:
+        if part is not None and part not in PARTS:
+            raise ValueError(f"{f'{{{part:.40}}}'!r} is none of the parts {_braced(PARTS)}; {doubled}")
         if form or conversion:
             written = f"{{{part}"
             if conversion:

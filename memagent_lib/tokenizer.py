@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from memagent_lib.byte_level import ByteLevel
 from memagent_lib.errors import MissingFile, MissingPackage
@@ -39,6 +39,20 @@ MARK = "<<memagent content>>"
 """A placeholder message, by which a chat template is rendered to find what it writes around messages."""
 
 
+class _Frame(NamedTuple):
+    """What a chat template writes around a message: ids, and the text between these and the message.
+
+    That text is encoded together with the message, because a token may span their border. ``end`` is all that follows
+    the message, as text.
+    """
+
+    before: list[int]
+    prefix: str
+    suffix: str
+    after: list[int]
+    end: str
+
+
 class Tokenizer:
     """A policy's own tokenizer. No text in a document can act as a control token.
 
@@ -53,10 +67,11 @@ class Tokenizer:
                 "which only fast ones have"
             )
         self.source = hf_tokenizer
+        # Training scripts leave both in tokenizer.json; transformers too sets them anew in every call.
+        backend.no_truncation()
+        backend.no_padding()
         self.backend = backend
         self._plain = _without_added_tokens(backend)  # the original parses them, which the chat frame needs
-        self._plain.no_truncation()
-        self._plain.no_padding()
         self.chat_arguments: dict[str, Any] = {}
         self._recent: dict[str, Tokens] = {}
         self._lock = threading.Lock()
@@ -220,21 +235,19 @@ class Tokenizer:
 
     def chat(self, *parts: str) -> list[int]:
         """Return the ids of a prompt with one user message, made of ``parts``, up to the start of the model's reply."""
-        before, after = self._chat_frame
-        return [*before, *self.encode_parts(parts), *after]
+        frame = self._chat_frame
+        return [*frame.before, *self.encode_parts([frame.prefix, *parts, frame.suffix]), *frame.after]
 
     @property
     def chat_tokens(self) -> int:
         """The number of tokens that the chat template adds to a message."""
-        return sum(map(len, self._chat_frame))
+        return len(self.chat("x")) - self.count("x")
 
     @cached_property
     def thoughts(self) -> Thoughts:
         """How to split a reply of this tokenizer's model into thoughts and text."""
-        _, after = self._chat_frame
-        prompt_end = self.backend.decode(after, skip_special_tokens=False)
         added = {token.content for token in self._added_tokens.values()}
-        thoughts = Thoughts.of(str(self.source.chat_template or ""), added, prompt_end)
+        thoughts = Thoughts.of(str(self.source.chat_template or ""), added, self._chat_frame.end)
         return replace(
             thoughts, special=thoughts.family is not None and self._marks.issuperset(thoughts.family.vocabulary)
         )
@@ -296,10 +309,10 @@ class Tokenizer:
         return ids
 
     @cached_property
-    def _chat_frame(self) -> tuple[list[int], list[int]]:
+    def _chat_frame(self) -> _Frame:
         if not self.source.chat_template:
             # A base model has no chat template: a line break ends the message.
-            return self._begin_ids, self.encode("\n")
+            return _Frame(self._begin_ids, "", "", self.encode("\n"), "\n")
         messages = [{"role": "user", "content": MARK}]
         framed = self.source.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=False, **self.chat_arguments
@@ -308,7 +321,25 @@ class Tokenizer:
         before, found, after = framed.partition(MARK)
         if not found:
             raise ValueError("the tokenizer's chat template does not contain the user's message as it is")
-        return tuple(self.backend.encode(part, add_special_tokens=False).ids for part in (before, after))
+        left = self._with_added_tokens(before)
+        right = self._with_added_tokens(after)
+        last = max((i for i, token in enumerate(left.ids) if token in self._added_tokens), default=-1)
+        first = next((i for i, token in enumerate(right.ids) if token in self._added_tokens), len(right.ids))
+        frame = _Frame(
+            left.ids[: last + 1],
+            before[left.offsets[last][1] :] if last >= 0 else before,
+            after[: right.offsets[first][0]] if first < len(right.ids) else after,
+            right.ids[first:],
+            after,
+        )
+        inside = self.encode(f"{frame.prefix}{MARK}{frame.suffix}")
+        if [*frame.before, *inside, *frame.after] == self._with_added_tokens(framed).ids:
+            return frame
+        # Some tokenizers begin a text with a blank, but not the rest of a text behind an added token.
+        return _Frame(left.ids, "", "", right.ids, after)
+
+    def _with_added_tokens(self, text: str) -> Any:
+        return self.backend.encode(text, add_special_tokens=False)
 
 
 def _without_added_tokens(backend: Any) -> Any:

@@ -12,7 +12,7 @@ from memagent_lib.data import Example
 from memagent_lib.errors import MissingFile
 from memagent_lib.evaluation import evaluate
 from memagent_lib.plugins import PluginError, absolute_plugin, is_plugin, load_plugin, plugin_hash, plugin_name
-from memagent_lib.readers import can_continue, reader_named
+from memagent_lib.readers import ReaderError, can_continue, reader_named
 from memagent_lib.rl.config import ReadingConfig
 from memagent_lib.trace import Trace
 
@@ -182,6 +182,38 @@ def test_a_bare_generator_function_is_a_reader_a_number_is_not(own_reader):
     assert (bare.name, bare.continues) == ("bare", False)
     with pytest.raises(PluginError, match=r"mine\.py:number is no reader but int; put @reader"):
         reader_named(own_reader.replace("checked", "number"))
+
+
+ENDS = {
+    "nothing": "return",
+    "a text": "return answer.reply.text",
+    "no answer": "return Trace(question, (turn,))",
+    "no turns": "return Trace(question, ())",
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_a_reader_without_a_trace_is_told_how_it_ends(tmp_path, encoder, end):
+    lines = [
+        "from memagent_lib.trace import Kind, Prompt, Trace",
+        "def odd(question, chunks):",
+        "    turn = yield Prompt(Kind.READ, question, '', next(iter(chunks)))",
+        "    answer = yield Prompt(Kind.ANSWER, question, turn.reply.text)",
+        f"    {end}",
+    ]
+    (tmp_path / "odd.py").write_text("\n".join(lines))
+    agent = Agent(encoder, Scripted(lambda text: "note"), reader_named(f"{tmp_path / 'odd.py'}:odd"))
+    with pytest.raises(ReaderError, match=r"odd.py:odd' returns no trace that ends in an answer; .*\(\*turns, answer"):
+        agent.read("One. Two.", "What?")
+
+
+@pytest.mark.parametrize("yielded", ["'a text'", "[Prompt(Kind.BLIND, question)]", "None"])
+def test_a_reader_that_yields_no_prompt_is_told_what_to_yield(tmp_path, encoder, yielded):
+    lines = ["from memagent_lib.trace import Kind, Prompt", "def odd(question, chunks):", f"    yield {yielded}"]
+    (tmp_path / "odd.py").write_text("\n".join(lines))
+    agent = Agent(encoder, Scripted(lambda text: "note"), reader_named(f"{tmp_path / 'odd.py'}:odd"))
+    with pytest.raises(ReaderError, match=r"the reader yields (str|list|NoneType); yield a Prompt, or a tuple of"):
+        agent.read("One. Two.", "What?")
 
 
 def test_a_spawned_process_loads_the_same_reader(own_reader):

@@ -4,17 +4,22 @@
 
 import copy
 import json
+import re
+import string
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.prompts import TEMPLATE_FOLDER, Budget, BudgetError, Encoder, Template
-from memagent_lib.text import Tokenizer, chunks
+from memagent_lib.readers import map_merge, multislot
+from memagent_lib.text import Chunk, Tokenizer, chunks
 from memagent_lib.trace import Kind, Prompt, Reply
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=400)
@@ -45,6 +50,48 @@ def test_no_prompt_exceeds_template_question_memory_and_chunk(tokenizer, encoder
         ).text
         request = encoder.encode(Prompt(Kind.READ, question, carried, chunk))
         assert len(request.ids) <= encoder.prompt_limit(Kind.READ) <= encoder.window - request.max_tokens
+
+
+def full_sizes(tokenizer, budget) -> tuple[str, str, Chunk]:
+    """Return a question, a memory and a chunk that use up their budgets."""
+    words = [" ".join(["is"] * size) for size in (budget.question_tokens, budget.memory_tokens, budget.chunk_tokens)]
+    question, memory, text = words
+    (chunk,) = chunks(text, tokenizer, budget.chunk_tokens)
+    assert list(map(tokenizer.count, words)) == [budget.question_tokens, budget.memory_tokens, budget.chunk_tokens]
+    return question, memory, chunk
+
+
+def test_a_part_that_stands_twice_is_budgeted_twice(tokenizer, encoder):
+    words = replace(encoder.template, read="{question} {chunk} {memory} Again: {question}")
+    budget = encoder.budget
+    twice = Encoder(tokenizer, words, budget)
+    request = twice.encode(Prompt(Kind.READ, *full_sizes(tokenizer, budget)))
+    parts = 2 * budget.question_tokens + budget.memory_tokens + budget.chunk_tokens
+    assert len(request.ids) <= twice.prompt_limit(Kind.READ) == twice.overhead(Kind.READ) + parts
+    chunk_twice = Encoder(tokenizer, replace(words, read="{question} {chunk} {memory} {chunk}"), budget)
+    allowed = chunk_twice.window - 20
+    with pytest.raises(BudgetError, match=r"chunk 96 .*; lower chunk_tokens to at most 38"):
+        chunk_twice.require_window(allowed, "the window")
+    Encoder(tokenizer, chunk_twice.template, replace(budget, chunk_tokens=38)).require_window(allowed, "the window")
+
+
+def test_a_merge_has_room_for_memories_larger_than_a_chunk(tokenizer, encoder):
+    budget = Budget(chunk_tokens=24, memory_tokens=100, answer_tokens=12, question_tokens=8)
+    merging = Encoder(tokenizer, encoder.template, budget, map_merge.prompts)
+    question, memory, _ = full_sizes(tokenizer, budget)
+    request = merging.encode(Prompt(Kind.MERGE, question, memory, Chunk(1, memory, 24, 48, 9)))
+    assert 208 < len(request.ids) <= merging.prompt_limit(Kind.MERGE) <= merging.window - request.max_tokens
+
+
+def test_a_window_is_explained_by_the_prompt_that_needs_it(tokenizer, encoder):
+    budget = Budget(chunk_tokens=16, memory_tokens=40, answer_tokens=12, question_tokens=16)
+    slots = Encoder(tokenizer, encoder.template, budget, multislot.prompts)
+    with pytest.raises(BudgetError) as refused:
+        slots.require_window(slots.window - 1, "the window")
+    needed, template, question, memory, reply = map(int, re.findall(r"\d+", str(refused.value))[:5])
+    assert (question, memory, reply) == (16, 4 * 40 + 3 * 8, 12)
+    assert needed == template + question + memory + reply == slots.window
+    assert str(refused.value).endswith("; lower memory_tokens, answer_tokens or question_tokens")
 
 
 def test_a_memory_that_decodes_to_too_much_is_cut_and_marked(encoder):
@@ -162,6 +209,30 @@ def test_prompt_ids_are_the_chat_templates_own_ids(tokenizer, template):
     )
 
 
+LLAMA = "{{ bos_token }}[INST] {{ messages[0]['content'] }} [/INST]"
+ZEPHYR = "<|user|>\n{{ messages[0]['content'] }}{{ eos_token }}\n<|assistant|>\n"
+PREPEND = {"normalizer": normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])}
+METASPACE = {"pre_tokenizer": pre_tokenizers.Metaspace(prepend_scheme="first", split=False)}
+
+
+@pytest.mark.parametrize(("begins", "chat"), [(PREPEND, LLAMA), (METASPACE, LLAMA), (PREPEND, ZEPHYR)])
+def test_a_blank_that_begins_a_text_is_not_added_twice(begins, chat):
+    from transformers import PreTrainedTokenizerFast
+
+    special = ["<s>", "</s>", "<unk>", "[INST]", "[/INST]"]
+    raw = tokenizers.Tokenizer(models.BPE(unk_token="<unk>"))
+    trainer = trainers.BpeTrainer(special_tokens=special, initial_alphabet=list(string.printable), show_progress=False)
+    raw.train_from_iterator(["▁The▁code▁of▁the▁violet▁otter▁is▁4821.", "▁is", "▁What▁is▁it?"] * 4, trainer)
+    for part, value in begins.items():
+        setattr(raw, part, value)
+    hf = PreTrainedTokenizerFast(tokenizer_object=raw, bos_token="<s>", eos_token="</s>", chat_template=chat)
+    encoder = Encoder(Tokenizer(hf), Template.load("short"), Budget(chunk_tokens=400, memory_tokens=60))
+    for chunk in chunks("The code of the violet otter is 4821. " * 90, encoder.tokenizer, 400):
+        request = encoder.encode(Prompt(Kind.READ, "What is it?", "The otter", chunk))
+        messages = [{"role": "user", "content": request.text}]
+        assert list(request.ids) == hf.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+
+
 def test_templates_keep_the_order_of_their_parts():
     assert [Template.load(n).chunk_first for n in ("chunk_first", "memory_first", "short")] == [True, False, False]
 
@@ -173,8 +244,17 @@ def test_a_part_with_a_conversion_or_a_format_is_refused(odd):
         ValueError, match=r"template 'mine': answer: \{question.* has a conversion or a format, .*write \{q"
     ):
         Template(**good | {"name": "mine", "answer": f"{odd} {{memory}}"})
-    with pytest.raises(ValueError, match="template 'mine': answer: Single '}' encountered"):
+    with pytest.raises(ValueError, match=r"answer: Single '}' encountered .*; write {{ and }} for braces in the text"):
         Template(**good | {"name": "mine", "answer": "{question} {memory} }"})
+
+
+@pytest.mark.parametrize("braces", ['{"memory": "..."}', "{}", '{\n  "memory": "..."\n}', "{notes}"])
+def test_braces_that_are_no_part_are_refused_with_the_fix(braces):
+    good = {k: getattr(Template.load("short"), k) for k in ("empty_memory", "read", "answer", "direct", "blind")}
+    with pytest.raises(ValueError) as refused:
+        Template(**good | {"name": "mine", "answer": f"{{question}} {{memory}} {braces}"})
+    assert "is none of the parts {chunk}, {memory}, {question}; write {{ and }} for braces" in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_template_with_a_missing_part_or_odd_key_is_refused(tmp_path):

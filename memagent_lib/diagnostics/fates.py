@@ -18,8 +18,9 @@ from typing import NamedTuple
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Trace, Turn
 
-# A number with its points and commas, one character of a script without spaces, or a word.
-WORD = re.compile(r"\d+(?:[.,]\d+)+|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+")
+# A number with its points and commas, one character of a script without spaces, or a word. Accents may be characters of
+# their own, as in many PDF files.
+WORD = re.compile(r"\d+(?:[.,]\d+)+|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|(?:[^\W_][\u0300-\u036f]*)+")
 _ARTICLES = frozenset(("a", "an", "the"))
 COMMON_WORDS = _ARTICLES.union(
     (  # noqa: SIM905
@@ -199,7 +200,9 @@ class _Signature(NamedTuple):
 
 def _signature(text: str, answers: Sequence[str], question: str) -> _Signature:
     comparable = _comparable(text)
-    inside = tuple(answer for answer in answers if not text or _comparable(answer) in comparable)
+    # An answer without words, such as the article "A" of a multiple choice, cannot be found in a text.
+    with_words = [answer for answer in answers if _comparable(answer).strip()]
+    inside = tuple(answer for answer in with_words if not text or _comparable(answer) in comparable)
     if inside:
         return _Signature(inside, any)
     # Words of the question may be in a memory that has not noted the fact.

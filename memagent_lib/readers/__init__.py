@@ -15,7 +15,7 @@ that ships with the library is a module here and an entry in :data:`READERS`.
 """
 
 from memagent_lib.readers.baselines import blind, full, passages_of, retrieved, truncated
-from memagent_lib.readers.declaration import Reader, ReaderSession, reader, turns_and_memory
+from memagent_lib.readers.declaration import Reader, ReaderError, ReaderSession, reader, turns_and_memory
 from memagent_lib.readers.gated import DONE, GATE, KEEP, gated
 from memagent_lib.readers.map_merge import map_merge
 from memagent_lib.readers.multislot import SLOTS, multislot
@@ -39,6 +39,7 @@ __all__ = [
     "SHARED_QUESTION",
     "SLOTS",
     "Reader",
+    "ReaderError",
     "ReaderSession",
     "after_reading",
     "before_answer",

@@ -13,11 +13,16 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from inspect import signature
 
+from memagent_lib.errors import UserError
 from memagent_lib.text import Chunk
 from memagent_lib.trace import NO_MEMORY, Kind, Prompt, Trace, Turn
 
 ReaderSession = Generator[Prompt | tuple[Prompt, ...], Turn | tuple[Turn, ...], Trace]
 MEMAGENT_PROMPTS = {Kind.READ: 1, Kind.ANSWER: 1}
+
+
+class ReaderError(UserError, ValueError):
+    """A reader of your own yields or returns something else than readers do."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,11 @@ class Reader:
         if previous is not None:
             options["previous"] = previous
         trace = yield from self.session(question, chunks, **options)
+        if not isinstance(trace, Trace) or not trace.turns or not trace.turns[-1].prompt.kind.answers:
+            raise ReaderError(
+                f"the reader {self.source!r} returns no trace that ends in an answer; "
+                "end it with `return Trace(question, (*turns, answer))`"
+            )
         return replace(trace, reader=self.source)
 
     @property
@@ -64,14 +74,12 @@ class Reader:
 
 
 def turns_and_memory(previous: Trace | None) -> tuple[list[Turn], str]:
-    """Return the turns and memory with which a session starts: the reads and last memory of ``previous``, or none."""
+    """Return the turns that wrote a memory in ``previous``, and the last memory, with which a session starts."""
     if previous is None or not previous.reads:
         return [], NO_MEMORY
     # Answers of the previous reading are dropped: its questions may differ from the new ones.
-    turns = list(previous.reads)
-    # Not always the last read: a merge writes a memory too.
-    memories = [turn.reply.text for turn in previous.turns if turn.prompt.kind.writes_memory]
-    return turns, memories[-1]
+    turns = [turn for turn in previous.turns if turn.prompt.kind.writes_memory]
+    return turns, turns[-1].reply.text
 
 
 def reader(prompts: Mapping[Kind, int]) -> Callable[[Callable[..., ReaderSession]], Reader]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate, pairwise
 
 import pytest
@@ -55,6 +57,32 @@ def test_each_of_several_facts_has_a_history_of_its_own():
     assert found.fates == (A, H, H, H, L, L) and found.fate is L
     assert (found.capture, found.retention) == (1.0, 0.5)
     assert found.changes == [1, 4]
+
+
+@pytest.mark.parametrize("answer", ["A", "the", "€"])
+def test_an_answer_without_words_is_not_looked_for(answer):
+    for memory in ("", "The answer is A, for 5 €."):
+        found = diagnose(read(overwrite, CHUNKS[:1], [memory, "x"]), [], [answer])
+        assert (found.capture, found.retention, found.fate) == (None, None, None)
+    assert diagnose(read(overwrite, CHUNKS[:1], ["so 4711", "x"]), [], [answer, "4711"]).retention == 1.0
+
+
+def test_accents_may_be_characters_of_their_own():
+    chunks = sliced(unicodedata.normalize("NFD", "The mayor of Zürich is Zoë Müller."))
+    for memory in ("Mayor of Zürich: Zoë Müller", chunks[0].text):
+        found = diagnose(read(overwrite, chunks, [memory, "x"], "Who is the mayor?"), [(0, chunks[0].end)], [])
+        assert (found.capture, found.retention) == (1.0, 1.0)
+        assert len(found.histories[0].words) == 3
+    assert diagnose(read(overwrite, chunks, ["Zoe Muller", "x"]), [(0, chunks[0].end)], []).capture == 0.0
+
+
+def test_a_merge_that_lost_a_fact_stays_in_a_continued_trace():
+    before = read(map_merge, CHUNKS[:2], ["-", "owl: 4711", "nothing", "x"])
+    after = read(partial(overwrite, previous=before), sliced(*TEXTS)[2:3], ["nothing new", "x"])
+    assert [turn.prompt.kind.name for turn in after.turns] == ["read", "read", "merge", "read", "answer"]
+    assert after.turns[3].prompt.memory == "nothing"
+    assert live_memories(after) == [("-",), ("-", "owl: 4711"), ("nothing",), ("nothing new",), ("nothing new",)]
+    assert diagnose(after, [], ["4711"]).retention == 0.0
 
 
 def test_a_fact_lost_and_found_again_is_both():

@@ -1,5 +1,8 @@
 """Readers as what they are: generators that are handed replies. No backend, no tokenizer."""
 
+import re
+from dataclasses import replace
+
 import pytest
 from reading_by_hand import ABC, pieces, play, remember_all
 
@@ -27,7 +30,7 @@ from memagent_lib.readers.map_merge import PARTS
 from memagent_lib.readers.ranking import ranked, words
 from memagent_lib.readers.recall import best_past
 from memagent_lib.text import chunks
-from memagent_lib.trace import Kind, Reply, Turn
+from memagent_lib.trace import Kind, Prompt, Reply, Turn
 
 
 def test_an_unknown_reader_is_refused_with_the_names():
@@ -208,10 +211,24 @@ def test_the_window_for_several_memories_is_checked_first(tokenizer):
 
 
 def test_a_document_too_long_for_one_prompt_names_the_fix(encoder):
-    (prompt,) = play(full("why?", pieces(*["y " * encoder.budget.chunk_tokens] * 3)), lambda p: "yes")[1]
-    fits = rf"raise chunk_tokens to {prompt.chunk.tokens:,} if the window holds it"
-    says = rf"the direct prompt is .* {fits}, or read with a memory"
-    with pytest.raises(BudgetError, match=says):
+    long, *dense = (
+        chunks(text, encoder.tokenizer, encoder.budget.chunk_tokens)
+        for text in ("Rain taps. " * 60, "\U0001f989" * 9 + " the" * 10, "the " * 10 + "\U0001f989" * 9)
+    )
+    for prompt in (next(full("why?", long)), next(truncated("why " * 8, [*dense[0], *dense[1]]))):
+        with pytest.raises(BudgetError, match=r"the direct prompt is .*, or read with a memory") as refused:
+            encoder.encode(prompt)
+        enough = int(re.search(r"raise chunk_tokens to (\d+) if the window holds it", str(refused.value))[1])
+        budget = replace(encoder.budget, chunk_tokens=enough)
+        assert Encoder(encoder.tokenizer, encoder.template, budget).encode(prompt)
+
+
+def test_a_reader_that_displays_more_memories_than_it_declares(encoder):
+    memory = "\n".join(["is " * encoder.budget.memory_tokens] * 6)
+    prompt = Prompt(Kind.ANSWER, "why?", memory)
+    with pytest.raises(
+        BudgetError, match=r"a memory of \d+ tokens, and .*; a reader that displays several memories says"
+    ):
         encoder.encode(prompt)
 
 
