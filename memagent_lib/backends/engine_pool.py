@@ -2,7 +2,8 @@
 
 A turn goes to the engine with the fewest turns under way, so a fast engine takes work that a slow one would have
 waited with. Readers, journals and MLflow stay in the process that evaluates, so there is one journal and one writer,
-and the loss of an engine costs at most the turns that it was generating; another engine generates them again.
+and the loss of an engine costs at most the turns that it was generating; another engine generates them again. A turn
+fails only if every engine refuses it, because a broken engine refuses fastest and would be given all turns.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
-from memagent_lib.backends.interface import Backend, BackendUnavailable, Sampling, require_room
+from memagent_lib.backends.interface import Backend, BackendError, BackendUnavailable, Sampling, require_room
 from memagent_lib.clusters import LOCAL, ClusterError, end_ray, require_answer, start_ray
 from memagent_lib.prompts import Request
 from memagent_lib.provenance import code_hash, require_packages
@@ -24,6 +25,8 @@ from memagent_lib.trace import Reply
 
 NO_ROOM_S = 300.0
 """How long an engine may wait for its cores or its GPU on a cluster that has other work."""
+MOST_REFUSALS = 3
+"""How many turns in a row an engine may refuse that another one answers, before it is left out."""
 _NAMESPACE = "memagent-engines"
 
 
@@ -56,13 +59,14 @@ class _Engine:
         return await self._backend.complete(request)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Member:
-    """An engine of a pool, and how many turns it is generating."""
+    """An engine of a pool, how many turns it is generating, and how many it has refused in a row that others answer."""
 
     actor: Any
     home: _Home | None = None
     busy: int = 0
+    refused: int = 0
 
 
 class EnginePool:
@@ -151,25 +155,47 @@ class EnginePool:
         require_room(request, self.window)
         import ray
 
+        refusals: dict[_Member, BackendError] = {}
         while True:
-            if not self._alive:
-                raise BackendUnavailable(
-                    f"all {self.engines} engines have ended: {'; '.join(self.ended) or 'the pool is closed'}; the same "
-                    "command continues after the finished turns"
-                )
-            engine = min(self._alive, key=lambda each: each.busy)
+            engine = self._next(refusals)
             engine.busy += 1
             try:
-                return await engine.actor.complete.remote(request)
+                reply = await engine.actor.complete.remote(request)
             except ray.exceptions.RayTaskError as failure:
                 # Ray wraps what the engine has raised, with a traceback in the message.
-                if not isinstance(failure.cause, BackendUnavailable):
+                if isinstance(failure.cause, BackendUnavailable):
+                    self._drop(engine, str(failure.cause))
+                elif isinstance(failure.cause, BackendError):
+                    refusals[engine] = failure.cause
+                else:
                     raise failure.cause from None
-                self._drop(engine, str(failure.cause))
             except ray.exceptions.RayError:
                 self._drop(engine, "its process or its machine ended")
+            else:
+                engine.refused = 0
+                self._count(refusals)
+                return reply
             finally:
                 engine.busy -= 1
+
+    def _next(self, refusals: Mapping[_Member, BackendError]) -> _Member:
+        """Return the least busy engine that has not refused the turn; raise the last refusal if all have."""
+        if not self._alive:
+            raise BackendUnavailable(
+                f"all {self.engines} engines have ended: {'; '.join(self.ended) or 'the pool is closed'}; the same "
+                "command continues after the finished turns"
+            )
+        others = [engine for engine in self._alive if engine not in refusals]
+        if not others:
+            raise list(refusals.values())[-1]
+        return min(others, key=lambda each: each.busy)
+
+    def _count(self, refusals: Mapping[_Member, BackendError]) -> None:
+        """Count the refusals of a turn that another engine has answered."""
+        for engine, refusal in refusals.items():
+            engine.refused += 1
+            if engine.refused >= MOST_REFUSALS:
+                self._drop(engine, f"it refused {engine.refused} turns that others answered, the last with: {refusal}")
 
     def _drop(self, engine: _Member, reason: str) -> None:
         """Leave out an engine that can give no more replies. Several turns may find this out at the same time."""

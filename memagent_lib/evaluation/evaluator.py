@@ -20,7 +20,7 @@ from typing import NamedTuple
 from memagent_lib.agent import Agent, run_sync
 from memagent_lib.backends import BackendError
 from memagent_lib.data import Example
-from memagent_lib.driver import Observer, gather
+from memagent_lib.driver import Observer, TurnStore, gather
 from memagent_lib.evaluation.result_code import code_of_replies, code_of_results
 from memagent_lib.evaluation.result_files import DOCUMENTS, DocumentStore
 from memagent_lib.evaluation.results import Result, Sharing, reading_key
@@ -30,7 +30,7 @@ from memagent_lib.prompts import BudgetError
 from memagent_lib.readers import after_reading, before_answer
 from memagent_lib.scoring import score
 from memagent_lib.status_line import StatusLine, status_line
-from memagent_lib.trace import Turn
+from memagent_lib.trace import Prompt, Reply, Turn
 
 CHARS_IN_FLIGHT = 1 << 26
 BYTES_PER_CHAR = 64
@@ -237,8 +237,8 @@ async def _result(agent: Agent, example: Example, journal: Journal | None, on_tu
         finished = _finished(journal, agent, example)
         if finished:
             return finished
-    observer = Observer(store=journal.reading(key) if journal else None, on_turn=on_turn)
-    result = await _read(agent, example, example.document, observer)
+    clock = _Clock(journal.reading(key) if journal else None)
+    result = await _read(agent, example, example.document, clock, on_turn)
     await _save(journal, key, result)
     return result
 
@@ -259,18 +259,17 @@ async def _shared_results(
     document = examples[0].document
     # A key apart from those of the results: the turns stay until every question has its answer.
     store = journal.reading(f"shared {digest(document)}") if journal else None
-    observer = Observer(store=store, on_turn=on_turn)
-    started = time.monotonic()
+    clock = _Clock(store)
     failure = None
     try:
         reading = await replace(agent, reader=before_answer(agent.reader)).aread(
-            document, shared_reading, observer=observer
+            document, shared_reading, observer=Observer(store=clock, on_turn=on_turn)
         )
     except (BackendError, BudgetError) as failed:
         failure = _in_words(failed)
     else:
         answering = replace(agent, reader=after_reading(agent.reader, reading))
-    seconds = (time.monotonic() - started) / len(examples)
+    seconds = clock.seconds / len(examples)
 
     async def answered(example: Example, found: Result | None, sharing: Sharing) -> Result:
         if found:
@@ -280,7 +279,7 @@ async def _shared_results(
             result = Result(example, agent.reader.name, seconds, error=failure, sharing=sharing, code=code)
         else:
             async with slots:
-                alone = await _read(answering, example, "", Observer(store=store))
+                alone = await _read(answering, example, "", _Clock(store))
             result = replace(alone, seconds=alone.seconds + seconds, sharing=sharing)
         await _save(journal, reading_key(example), result)
         return result
@@ -288,17 +287,51 @@ async def _shared_results(
     return await gather(map(answered, examples, finished, sharings))
 
 
-async def _read(agent: Agent, example: Example, document: str, observer: Observer) -> Result:
+class _Clock:
+    """The store of a reading's turns, if it has one, and how long the reading has taken so far.
+
+    The time of turns that an earlier call has stored is included, so a reading takes as long whether it was interrupted
+    or not.
+    """
+
+    def __init__(self, store: TurnStore | None):
+        self._store = store
+        self._started = time.monotonic()
+        self._stored: list[tuple[float, float]] = []
+
+    def find(self, prompt: Prompt) -> Reply | None:
+        reply = self._store.find(prompt) if self._store else None
+        if reply is not None:
+            self._stored.append((reply.started, reply.started + reply.seconds))
+        return reply
+
+    def append(self, prompt: Prompt, reply: Reply) -> None:
+        if self._store:
+            self._store.append(prompt, reply)
+
+    @property
+    def seconds(self) -> float:
+        before = until = 0.0
+        for start, end in sorted(self._stored):
+            # Replies that were generated at the same time count once.
+            before += max(0.0, end - max(start, until))
+            until = max(until, end)
+        return time.monotonic() - self._started + before
+
+
+async def _read(
+    agent: Agent, example: Example, document: str, clock: _Clock, on_turn: Callable[[Turn], None] | None = None
+) -> Result:
     """Read and judge; a failed reading is a result with its error."""
     reader = agent.reader
     code = code_of_results(example.rule, reader.file)
-    started = time.monotonic()
+    observer = Observer(store=clock, on_turn=on_turn)
     try:
         trace = (await agent.aread(document, example.question, observer=observer)).without_ids()
     except (BackendError, BudgetError) as failed:  # anything else is a bug and stops the evaluation
-        return Result(example, reader.name, time.monotonic() - started, error=_in_words(failed), code=code)
+        return Result(example, reader.name, clock.seconds, error=_in_words(failed), code=code)
     verdict = score(example.rule, trace.answer, example.answers)
-    return Result(example, reader.name, time.monotonic() - started, trace, verdict, code=code)
+    return Result(example, reader.name, clock.seconds, trace, verdict, code=code)
 
 
 def _in_words(failed: Exception) -> str:

@@ -2,8 +2,9 @@
 
 A judge takes a reply and the accepted answers, and returns a score with the answer it found and the reason. Our own
 judges (``boxed``, ``exact``, ``contains``, ``items``, ``choice``) compare numbers by value and give no credit for a
-list of guesses. Judges that come from a benchmark apply its formula exactly, including its leniency, so that scores are
-comparable. This package does not depend on models or data files.
+list of guesses. Judges that come from a benchmark apply its formula, including its leniency, so that scores are
+comparable; where a box counts as the reply, or a formula differs, its docstring says so. This package does not depend
+on models or data files.
 """
 
 from memagent_lib.scoring.judges import (

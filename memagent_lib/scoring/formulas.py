@@ -63,7 +63,10 @@ def first_number(reply: str) -> str | None:
 
 
 def last_number(reply: str) -> str | None:
-    """Return the last number of the answer, sign included, or ``None`` (InfiniteBench Code.Run)."""
+    """Return the last number of the answer, sign included, or ``None`` (InfiniteBench Code.Run).
+
+    InfiniteBench scores a number 0 if other words or marks such as ``**`` follow it.
+    """
     return next(reversed(_SIGNED_NUMBER.findall(box_or_all(reply))), None)
 
 
@@ -141,7 +144,10 @@ def rouge(found: str, answer: str) -> dict[str, dict[str, float]]:
 
 
 def right_before_error(found: str, answer: str) -> float:
-    """Return the share of the accepted numbers before the reply's first wrong one (InfiniteBench Math.Calc)."""
+    """Return the share of the accepted numbers before the reply's first wrong one (InfiniteBench Math.Calc).
+
+    InfiniteBench reads no signs.
+    """
     accepted = re.findall(r"-?\d+", answer)
     numbers = re.findall(r"-?\d+", found)
     right = 0

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 from memagent_lib.scoring.matching import answer_in, answers_in, denied, spans, spelling, tokens
 
-_BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+", re.MULTILINE)
-_SEPARATOR = re.compile(r"[,;\n&]|\band\b|以及|(?<=[\u3040-\u9fff])[和と](?=[\u3040-\u9fff])")
-_SPACED_SEPARATOR = re.compile(r"(?<!\d),|,(?!\d)|[;\n&]|\band\b|以及|(?<=[\u3040-\u9fff])[和と](?=[\u3040-\u9fff])")
+_BULLET = re.compile(r"^[^\S\n]*(?:[-*•]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+", re.MULTILINE)
+_AND = r"\b(?:and|und|y|et(?!\s+al\b))\b|以及|(?<=[\u3040-\u9fff])[和と](?=[\u3040-\u9fff])"
+_SEPARATOR = re.compile(rf"[,;\n&]|{_AND}")
+_SPACED_SEPARATOR = re.compile(rf"(?<!\d),|,(?!\d)|[;\n&]|{_AND}")
 _LINE_OR_SEMICOLON = re.compile(r"[;\n]")
+_CJK = r"\u3040-\u9fff\uac00-\ud7af"
 _MASK = "\ue000"  # private use: stands for an accepted answer, whose own commas separate nothing
 
+_LEAD_IN = re.compile(r"\A[^\n,;:]{0,200}\b(?:are|were|is|was|includes?|following)\b(?:[^\n,;:]{0,200}:)?\s+")
 _LONGEST_PART = 1000  # characters
 _CUE = re.compile(
     r"answer|option|choice|choose|pick|select|antwort|respuesta|réponse|risposta|答案|选|選|答え|正解|回答|정답",
     re.IGNORECASE,
 )
 _LETTER = re.compile(r"(?<![\w'’])(?P<open>[(\[]?)(?P<letter>[A-Za-z])(?P<close>[)\].:]?)(?![\w'’+#])")
+_OPENING = re.compile(r"^[(\[]?([A-Z])(?:[)\].:]+(?=\s|$)|\s*$)", re.MULTILINE)
 _AS_A_WORD = re.compile(
     r"\s+(?!because\b|since\b|as\b|so\b|is\b|was\b|and\b|or\b|not\b|but\b|which\b|seems\b|with\b|for\b)[a-z]"
 )
@@ -28,19 +33,21 @@ _MORE_LETTERS = re.compile(
 
 
 def items_in(reply: str, answers: Sequence[str]) -> list[list[str]]:
-    """Return every way to split a reply into items. The ways differ in which commas separate items.
+    """Return every way to split a reply into items.
 
-    Bullets and line numbers are removed. Commas and ``and`` inside an accepted answer do not separate items.
+    The ways differ in which commas separate items, and in whether words such as ``The numbers are`` precede the first
+    one. Bullets and line numbers are removed. Commas and ``and`` inside an accepted answer do not separate items.
     """
     text = _BULLET.sub("", answers_in(reply))
     text = re.sub(r"\\text\{([^{}]*)\}", r"\1", text)
     text = spelling(text)
     masked, hidden = _masked(text, answers)
     readings = []
-    for separator in (_SPACED_SEPARATOR, _SEPARATOR, _LINE_OR_SEMICOLON):
+    separators = (_SPACED_SEPARATOR, _SEPARATOR, _LINE_OR_SEMICOLON)
+    for listed, separator in product(dict.fromkeys((masked, _LEAD_IN.sub("", masked))), separators):
         parts = (
             re.sub(f"{_MASK}(\\d+){_MASK}", lambda found: hidden[int(found[1])], part).strip()
-            for part in separator.split(masked)
+            for part in separator.split(listed)
         )
         items = _distinct(part for part in parts if re.search(r"\w", part))
         if items and items not in readings:
@@ -52,8 +59,9 @@ def option_letter(reply: str) -> str | None:
     """Return the capital letter of the option that a reply chooses.
 
     Returns "" if the reply names several options, and ``None`` if it names none. The letter is in a box or
-    ``<answer>``; else after the last ``answer is``, ``option`` or the like; else it begins the reply, is in brackets or
-    is the only letter. The article ``A`` and the pronoun ``I`` do not count.
+    ``<answer>`` or after ``answer is``; else it is the only one that begins a line, which is the first; else it follows
+    the last ``option`` or the like; else it begins the reply, is in brackets or is the only letter. The article ``A``
+    and the pronoun ``I`` do not count.
     """
     text = _one_line_spelling(reply)
     marked = answer_in(reply)
@@ -61,6 +69,9 @@ def option_letter(reply: str) -> str | None:
         chosen = _chosen(_one_line_spelling(marked), opening=True)
         if chosen is not None:
             return chosen
+    # An explanation that follows discusses the other options.
+    if _OPENING.match(text) and len(set(_OPENING.findall(text))) == 1:
+        return _OPENING.match(text)[1]
     # The last cue first: models often discuss the options before they choose.
     for cue in reversed(list(_CUE.finditer(text))):
         clause = text[cue.end() :].lstrip(" *:：\n").split("\n")[0]
@@ -77,8 +88,8 @@ def _one_line_spelling(text: str) -> str:
     narrow = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
     text = re.sub(r"\\(?:boxed|fbox|text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}", r"\1", text.translate(narrow))
     text = re.sub(r"\\(?:boxed|fbox|text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}", r"\1", text)
-    # Han characters and kana are letters to ``\w``; an option's letter may follow them without a space.
-    text = re.sub(r"(?<=[\u3040-\u9fff])(?=[A-Za-z])|(?<=[A-Za-z])(?=[\u3040-\u9fff])", " ", text)
+    # Han characters, kana and Hangul are letters to ``\w``; an option's letter may follow them without a space.
+    text = re.sub(rf"(?<=[{_CJK}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{_CJK}])", " ", text)
     return re.sub(r"[*`\"“”$]", "", text).strip()
 
 

@@ -21,12 +21,14 @@ _BOX = re.compile(r"\\boxed[\{]+([^}]*)[\}]+")
 _UNBOXED = "not in a box: "
 _ANSWER_LINE = re.compile(r"answer:(.*)(?:\n|$)", re.IGNORECASE)
 # In SQuAD's normal form, which has no apostrophes.
+_STATED = r"(mention|stat|provide|specif|sa(?:y|id)|contain|discuss|giv|includ|know|share|indicat|disclos|reveal)\w*"
 _NOT_STATED = re.compile(
-    r"\b(unknown|unanswerable|not (enough|sufficient|any) information|insufficient information|no information"
-    r"|(not|never|nowhere) (been )?(mention|state|provide|specif|sa(?:y|id)|contain|discuss|giv|includ|know|share)\w*"
-    r"|(not|cannot|cant) be (answered|determined)|(cannot|cant|can not|unable to) (answer|determine)"
-    r"|(didnt|doesnt|dont|havent|hasnt|did not|does not|do not|have not|has not) "
-    r"(mention|state|provide|specif|say|contain|discuss|giv|includ|know|share|have)\w*)\b"
+    r"^na$|\b(unknown|unanswerable|insufficient information|no (information|mention|indication|answer|such information)"
+    r"|(not|isnt|arent) ((enough|sufficient|any) information|answerable|available|found)"
+    rf"|(not|never|nowhere|isnt|arent|wasnt|werent) (been )?{_STATED}"
+    r"|(not|cannot|cant) be (answered|determined|found)"
+    r"|(cannot|cant|can not|could not|couldnt|unable to|impossible to|not possible to) (answer|determine|find|tell|say)"
+    rf"|(didnt|doesnt|dont|havent|hasnt|did not|does not|do not|have not|has not) (have|{_STATED}))\b"
 )
 
 

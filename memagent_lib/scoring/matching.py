@@ -25,11 +25,15 @@ _BEFORE_PLAIN = (
     (re.compile(r"\\(?:times|cdot)(?![a-z])"), "*"),
     (re.compile(r"\\l(?:e|eq|eqslant)(?![a-z])"), "≤"),
     (re.compile(r"\\g(?:e|eq|eqslant)(?![a-z])"), "≥"),
+    (re.compile(r"(?<=\d)(?=\\[dt]?frac)"), " "),  # 1\frac12 is one and a half
     (re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}"), r"\1/\2"),
+    (re.compile(r"\\[dt]?frac\s*(\d)\s*(\d)"), r"\1/\2"),
+    (re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ\b)"), "°"),
     (re.compile(r"^\s*\$([^$]*)\$\s*$"), r"\1"),
     (re.compile(r"^\s*\\\((.*)\\\)\s*$"), r"\1"),
 )
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+_INITIALS = re.compile(r"\b([^\W\d_]\.)\s+(?=[^\W\d_]\.)")  # J. K. Rowling is J.K. Rowling
 _COPULA = re.compile(rf"(?<=[{_CJK}])(?:です|である|だ|입니다|이다)[.!\s]*$")
 _WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}](?:[^\s{_CJK},;:!?()\[\]{{}}<>=|]*[^\W{_CJK}]|)[+#]*")
 _MARKS = re.compile(r"[^\w+#]|_")
@@ -47,7 +51,7 @@ _IS = r"(?:\s+(?:is|was|are|were|would\ be|should\ be|must\ be|seems\ to\ be)\b\
 _EST = r"(?:es|é|è|est|ist|lautet)"
 _CUE = re.compile(
     rf"""\banswers?{_IS}
-    | ^[\s\#]*(?:final\ |correct\ )?answer[ ]*$  # a heading
+    | ^(?:[^\S\n]|\#)*(?:final\ |correct\ )?answer[ ]*$  # a heading
     | \b(?:respuesta|resposta|risposta|réponse|antwort|lösung|ответ)
       (?:\s+(?:final|finale|correcta))?(?:\s+{_EST}\b|\s*[:：])
     | (?:答案|回答|答え|正解|정답|答)\s*(?:应该|應該)?(?:是|为|為|は|은|는|：|:)\s*[:：]?
@@ -59,6 +63,7 @@ _A_LINE = re.compile(r"^[ \t]*A[ \t]*[:：]", re.MULTILINE)  # as after a line w
 _OPTION_LINE = re.compile(r"^[ \t]*[B-P][ \t]*[:：.)]", re.MULTILINE)
 _FIRST_ANSWER = re.compile(r"^[ \t]*A(?:nswer)?[ \t]*:", re.MULTILINE)
 _NEXT_QUESTION = re.compile(r"^[ \t]*Q(?:uestion)?[ \t]*:", re.MULTILINE)
+_EXPLANATION = re.compile(r"\n\W{0,9}(?:explanation|reasoning|reasons?|justification|evidence|note)\b", re.IGNORECASE)
 _BOLD_LINE = re.compile(r"[ \t]*\*\*([^*]+)\*\*[.。]?\s*")
 
 _BETWEEN = re.compile(
@@ -72,7 +77,7 @@ _NO_GUESS = re.compile(
 )
 _NOT_BEFORE = re.compile(
     r"(?:\b(?:not|never|neither|nor|except|without|cannot|\w+n't|nicht|kein\w*)\b"
-    r"(?:\s+(?!but\b|only\b)[\w']+){0,2}"
+    r"(?:\s+(?!but\b|only\b|until\b)[\w']+){0,2}"
     r"|\b(?:any|every|some|no)(?:thing|one|where|body)?\s+(?:other\s+)?(?:but|except|than)(?:\s+\w+)?"
     r"|\bother\s+than(?:\s+\w+)?|不是|并非|並非|不在|不会是|除了)\s*[\"'(]*\s*$"
 )
@@ -134,14 +139,17 @@ def answer_in(reply: str) -> str | None:
 
 
 def answers_in(reply: str) -> str:
-    """Return the part of a reply that states its answers (all lines or neighbouring boxes), or else the whole reply."""
+    """Return the part of a reply that states its answers (all lines or neighbouring boxes), or else the whole reply.
+
+    An explanation after the answers is no part of it.
+    """
     boxes = _neighbouring_boxes(reply)
     if boxes:
         return "\n".join(boxes)
     marked = _marked(reply)
     if marked is not None:
         return marked
-    return _after_cue(reply) or reply
+    return _EXPLANATION.split(_after_cue(reply) or reply, maxsplit=1)[0]
 
 
 def spelling(text: str) -> str:
@@ -149,7 +157,7 @@ def spelling(text: str) -> str:
     text = text.translate(_NARROW)
     for form, replacement in _BEFORE_PLAIN:
         text = form.sub(replacement, text)
-    return plain(text).casefold().replace("i\u0307", "i")
+    return _INITIALS.sub(r"\1", plain(text).casefold().replace("i\u0307", "i"))
 
 
 def tokens(text: str, dates: bool = True) -> list[Token]:
@@ -224,11 +232,27 @@ def spans(text: str, answer: str) -> list[tuple[int, int]]:
     spans = []
     for dates in (True, False):
         wanted = _content(tokens(answer, dates))
-        row = _content(tokens(text, dates))
-        for at in range(len(row) - len(wanted) + 1):
-            if wanted and all(map(Token.same, row[at : at + len(wanted)], wanted)):
-                spans.append((row[at].start, row[at + len(wanted) - 1].end))
+        row = tokens(text, dates)
+        if all(token.value in _ARTICLES for token in wanted):
+            row = _content(row)
+        for at in range(len(row)):
+            last = _last_of(wanted, row, at)
+            if last is not None:
+                spans.append((row[at].start, row[last].end))
     return spans
+
+
+def _last_of(wanted: Sequence[Token], row: Sequence[Token], at: int) -> int | None:
+    """Return where in a row the tokens that begin at ``at`` end, articles between them aside; ``None`` without them."""
+    last = None
+    for token in wanted:
+        while last is not None and at < len(row) and row[at].value in _ARTICLES and not row[at].same(token):
+            at += 1
+        if at == len(row) or not row[at].same(token):
+            return None
+        last = at
+        at += 1
+    return last
 
 
 def denied(text: str, start: int, end: int) -> bool:
@@ -314,8 +338,15 @@ def _continues(text: str, end: int) -> bool:
 
 
 def _content(row: list[Token]) -> list[Token]:
-    """Return the tokens without articles, or all tokens if they are all articles."""
-    return [token for token in row if token.value not in _ARTICLES] or row
+    """Return the tokens without articles, or all tokens if they are all articles.
+
+    An ``a`` at the end is no article but a name, as in ``Group A``.
+    """
+    *others, last = row or [None]
+    content = [token for token in others if token.value not in _ARTICLES]
+    if last and (last.value not in _ARTICLES or (content and last.value == "a")):
+        content.append(last)
+    return content or row
 
 
 def _both_ways(found: str, answer: str) -> list[tuple[list[Token], list[Token]]]:

@@ -1,9 +1,10 @@
 r"""Read the values of numbers and dates in the forms that people and models write.
 
-``1,000``, ``2 602``, ``3.5 million``, ``1/2``, ``½``, ``10^{6}``, ``1e6``, ``4,2`` and ``$9,500`` are numbers. A comma
-or a space before exactly three digits separates thousands; any other comma inside a number is a decimal comma. A point
-is a decimal point (``1.200`` is 1.2), unless a decimal comma follows (``1.234,5``). ``007``, ``12:30`` and ``1.2.3``
-are codes and match no number. Texts must have passed through :func:`memagent_lib.scoring.matching.spelling`.
+``1,000``, ``2 602``, ``3.5 million``, ``1/2``, ``1 1/2``, ``½``, ``10^{6}``, ``1e6``, ``4,2``, ``$9,500`` and ``$5M``
+are numbers. A comma or a space before exactly three digits separates thousands; any other comma inside a number is a
+decimal comma. A point is a decimal point (``1.200`` is 1.2), unless a decimal comma follows (``1.234,5``). ``007``,
+``12:30`` and ``1.2.3`` are codes and match no number. A date may have a weekday and may lack its year. Texts must have
+passed through :func:`memagent_lib.scoring.matching.spelling`.
 """
 
 from __future__ import annotations
@@ -19,36 +20,46 @@ _SCALES = {
 }  # fmt: skip
 _LONGEST_NUMBER = 100  # characters; a longer row of digits is compared as a word
 _VULGAR = "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
+_LETTER_SCALES = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+"""After an amount of money, such as ``$5M``."""
 _SIGNS = "$€£¥%"
+_UNIT_WORDS = {
+    "percent": "%", "per cent": "%", "us$": "$", "usd": "$", "dollars": "$", "dollar": "$",
+    "eur": "€", "euros": "€", "euro": "€", "gbp": "£",
+}  # fmt: skip
 
 # After a letter or digit a hyphen joins (``F-16``, ``1920-1930``); elsewhere it is a sign.
 _START = re.compile(
-    r"(?P<bound>(?:[<>]=?|[≤≥≈])\s?)?(?P<minus>[-+]\s?)?(?P<currency>[$€£¥]\s?)?(?P<inner>-)?(?=[.\d" + _VULGAR + "])"
+    r"(?P<bound>(?:[<>]=?|[≤≥≈])\s?)?(?P<minus>[-+]\s?)?(?P<currency>(?:[$€£¥]|us\$|usd|eur|gbp)\s?)?(?P<inner>-)?"
+    rf"(?=[.\d{_VULGAR}])"
 )
 _GROUPED = re.compile(r"\d{1,3}([, '\u00a0\u2009\u202f])\d{3}(?:\1\d{3})*(?:\.\d+)?(?![\d,]\d|\d)")
 _CONTINENTAL = re.compile(r"\d{1,3}(?:\.\d{3})+,\d+")
 _DECIMAL = re.compile(r"\d*\.\d+|(?<!\d,)\d+,\d+(?!,?\d)|\d+")
 _BELOW = re.compile(r"\s?/\s?(\d{1,30})(?![\d/])")
+_MIXED = re.compile(r"\s(\d{1,2})/(\d{1,2})(?![\d/])")
 _POWER = re.compile(r"e([-+]?\d{1,3})\b")
 _TEN = re.compile(r"\s?[*x]\s?10\^\{?(-?\d{1,3})\}?")
 _EXPONENT = re.compile(r"\^\{?(\d{1,2})\}?")
 _SCALE = re.compile(rf"[\s-]?({'|'.join(_SCALES)})(?:s\b)?(?![a-z])")
-_SIGN = re.compile(rf"\s?([{_SIGNS}])")
+_LETTER_SCALE = re.compile(rf"\s?([{''.join(_LETTER_SCALES)}])\b")
+_SIGN = re.compile(rf"\s{{0,2}}([{_SIGNS}]|(?:{'|'.join(re.escape(word) for word in _UNIT_WORDS)})\b)")
 _CODE = re.compile(r"0\d+(?![\d.,])|\d+(?:[:-]\d+)+|\d+(?:[.:/-]\d+){2,}|\d+(?:\.\d+){2,}")
 
 _MONTHS = (
     "january", "february", "march", "april", "may", "june", "july",
     "august", "september", "october", "november", "december",
 )  # fmt: skip
-_MONTH = "|".join(f"{month[:3]}(?:{month[3:]})?" for month in _MONTHS)
+_MONTH = "|".join(f"{month[:3]}(?:{month[3:]})?" for month in _MONTHS).replace("sep(?:", "sep(?:t|")
+_WEEKDAY = r"(?:(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?\.?,?\s)?"
 _DATES = tuple(
-    re.compile(pattern)
+    re.compile(_WEEKDAY + pattern)
     for pattern in (
         r"(?P<y>\d{4})[-/](?P<m>\d{1,2})[-/](?P<d>\d{1,2})(?![\d-])",
         r"(?P<y>\d{4})\s?年\s?(?P<m>\d{1,2})\s?月\s?(?P<d>\d{1,2})\s?日",
         r"(?P<d>\d{1,2})\.\s?(?P<m>\d{1,2})\.\s?(?P<y>\d{4})\b",
-        rf"(?P<d>\d{{1,2}})(?:st|nd|rd|th|\.)?\s(?:of\s)?(?P<name>{_MONTH})\b\.?,?\s(?P<y>\d{{4}})\b",
-        rf"(?P<name>{_MONTH})\b\.?\s(?P<d>\d{{1,2}})(?:st|nd|rd|th)?,?\s(?P<y>\d{{4}})\b",
+        rf"(?P<d>\d{{1,2}})(?:st|nd|rd|th|\.)?[\s-](?:of\s)?(?P<name>{_MONTH})\b(?:\.?,?[\s-](?P<y>\d{{4}})\b)?",
+        rf"(?P<name>{_MONTH})\b\.?\s(?P<d>\d{{1,2}})(?:st|nd|rd|th)?(?![\w.:/-]*\d)(?:,?\s(?P<y>\d{{4}})\b)?",
     )
 )
 
@@ -56,7 +67,10 @@ Value = str | Fraction | tuple[int, int, int]
 
 
 class Reading(NamedTuple):
-    """A number, date or code that ends at ``end``. ``unit`` is its currency sign or per cent sign, if it has one."""
+    """A number, date or code that ends at ``end``. ``unit`` is its currency sign or per cent sign, if it has one.
+
+    The value of a date is year (0 if it has none), month, day.
+    """
 
     value: Value
     end: int
@@ -77,12 +91,13 @@ def number_at(text: str, start: int) -> Reading | None:
     value, end = _magnitude(text, opening.end())
     if value is None:
         return None
-    value, end = _scaled(text, value, end)
-    after = _SIGN.match(text, end)
     unit = (opening["currency"] or "").strip()
+    value, end = _scaled(text, value, end, is_money=bool(unit))
+    after = _SIGN.match(text, end)
     if after and not unit:
         unit = after[1]
         end = after.end()
+    unit = _UNIT_WORDS.get(unit, unit)
     if (opening["minus"] or "").startswith("-") or opening["inner"]:
         value = -value
     if opening["bound"]:  # a bound is not the value
@@ -91,7 +106,7 @@ def number_at(text: str, start: int) -> Reading | None:
 
 
 def date_at(text: str, start: int) -> Reading | None:
-    """Return the date that begins at ``start`` as year, month, day; ``None`` if there is none.
+    """Return the date that begins at ``start``; ``None`` if there is none.
 
     ``03/04/2024`` is not a date, because it is the third of April to some people and the fourth of March to others.
     """
@@ -103,7 +118,7 @@ def date_at(text: str, start: int) -> Reading | None:
             month = [m[:3] for m in _MONTHS].index(name[:3]) + 1 if name else int(named["m"])
             day = int(named["d"])
             if month <= 12 and day <= 31:
-                return Reading((int(named["y"]), month, day), found.end())
+                return Reading((int(named["y"] or 0), month, day), found.end())
     return None
 
 
@@ -128,11 +143,14 @@ def _magnitude(text: str, start: int) -> tuple[Fraction | None, int]:
     below = _BELOW.match(text, end)
     if value is not None and below and int(below[1]):
         return value / int(below[1]), below.end()
+    mixed = _MIXED.match(text, end)
+    if value is not None and value.denominator == 1 and mixed and int(mixed[1]) < int(mixed[2]):
+        return value + Fraction(int(mixed[1]), int(mixed[2])), mixed.end()
     return value, end
 
 
-def _scaled(text: str, value: Fraction, end: int) -> tuple[Fraction, int]:
-    """Return the number times the powers and scale words that follow it."""
+def _scaled(text: str, value: Fraction, end: int, is_money: bool) -> tuple[Fraction, int]:
+    """Return the number times the powers and scale words that follow it, for money also ``k``, ``m``, ``b``, ``t``."""
     power = _POWER.match(text, end) or _TEN.match(text, end)
     if power:
         value *= Fraction(10) ** int(power[1])
@@ -146,4 +164,8 @@ def _scaled(text: str, value: Fraction, end: int) -> tuple[Fraction, int]:
     if scale:
         value *= _SCALES[scale[1]]
         end = scale.end()
+    letter = _LETTER_SCALE.match(text, end) if is_money else None
+    if letter:
+        value *= _LETTER_SCALES[letter[1]]
+        end = letter.end()
     return value, end

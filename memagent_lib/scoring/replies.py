@@ -11,7 +11,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _TYPOGRAPHIC = str.maketrans("\u2018\u2019\u201c\u201d\u2010\u2011\u2012\u2013\u2014\u00b4", "''\"\"-----'")
 _WRAPPED = re.compile(r"\\(?:text|mathrm|mathbf|mathit|emph)[a-z]*\s*\{([^{}]*)\}")
-_ESCAPED = re.compile(r"\\([%&$#_])")
+_ESCAPED = re.compile(r"\\([%&$#_{}])")
 _SPACES = re.compile(r"\\[ ,;:]|~")
 _MATH_FORM = (
     ("\n", ""), ("\\!", ""), ("\\\\", "\\"), ("tfrac", "frac"), ("dfrac", "frac"), ("\\left", ""), ("\\right", ""),

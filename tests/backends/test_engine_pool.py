@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,12 +10,15 @@ import pytest
 from pocket import TRAINED, pocket_task
 from ports import free_port
 
-from memagent_lib.agent import open_agent
-from memagent_lib.backends import BackendUnavailable, open_backend, share_of
+from memagent_lib.agent import open_agent, run_sync
+from memagent_lib.backends import BackendError, BackendUnavailable, open_backend, share_of
+from memagent_lib.backends.engine_pool import EnginePool, _Home, _Member
 from memagent_lib.clusters import ClusterError, started
 from memagent_lib.data import Example, make
 from memagent_lib.evaluation import Result, evaluate, to_frame
+from memagent_lib.prompts import Request
 from memagent_lib.text import Tokenizer
+from memagent_lib.trace import Reply
 
 
 def test_engines_share_the_cores_of_their_nodes_equally() -> None:
@@ -49,6 +53,58 @@ def test_an_address_without_a_cluster_is_refused() -> None:
     away = f"127.0.0.1:{free_port()}"
     with pytest.raises(ClusterError, match=f"no Ray cluster answers at {away}"):
         open_backend("transformers", str(TRAINED), engines=1, cluster=away)
+
+
+class _Actor:
+    """What Ray returns for an engine: its method has ``remote``. This one replies after a while, or refuses at once."""
+
+    def __init__(self, refusal: str = "") -> None:
+        self.complete = self
+        self.turns = 0
+        self.refusal = refusal
+
+    async def remote(self, request: Request) -> Reply:
+        self.turns += 1
+        if self.refusal:
+            from ray.exceptions import RayTaskError
+
+            raise RayTaskError("complete", "a traceback", BackendError(self.refusal))
+        await asyncio.sleep(0.01)
+        return Reply("seven")
+
+
+def _pool_of(*actors: _Actor) -> EnginePool:
+    pool = EnginePool.__new__(EnginePool)  # the engines of a real one are processes
+    pool.engines = len(actors)
+    pool.window = 100
+    pool.ended = []
+    pool._alive = [_Member(actor, _Home(f"node{number}", 1, "", True)) for number, actor in enumerate(actors)]
+    return pool
+
+
+def test_a_broken_engine_costs_no_turn_of_a_pool(monkeypatch) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setattr("ray.kill", lambda actor: None)  # no Ray runs here
+    broken, sound = _Actor("device-side assert"), _Actor()
+    pool = _pool_of(broken, sound)
+
+    async def twenty() -> list[Reply]:
+        return await asyncio.gather(*(pool.complete(Request((1,), "one", 1)) for _ in range(20)))
+
+    assert [reply.text for reply in run_sync(twenty())] == ["seven"] * 20
+    (ended,) = pool.ended
+    assert ended.startswith("the engine on node0 (process 1) ended: it refused 3 turns that others answered, the last")
+    run_sync(twenty())
+    assert sound.turns == 40 and broken.turns <= 20
+
+
+def test_a_turn_that_every_engine_refuses_has_failed() -> None:
+    pytest.importorskip("ray")
+    pool = _pool_of(_Actor("too hot"), _Actor("too hot"))
+    for _ in range(5):
+        with pytest.raises(BackendError, match="too hot"):
+            run_sync(pool.complete(Request((1,), "one", 1)))
+    assert pool.ended == []
 
 
 @pytest.fixture(scope="module")

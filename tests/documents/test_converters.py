@@ -4,7 +4,9 @@ The inputs are made after public reports, which the comments name by project and
 """
 
 import base64
+import io
 import json
+import zipfile
 
 import document_files as files
 import pytest
@@ -622,6 +624,20 @@ def test_errors_in_cells_are_reported():
     assert notes_of("a.xlsx", data) == ["2 cells of a.xlsx with an error (#DIV/0!, #N/A) left empty"]
 
 
+def test_what_a_spreadsheet_has_beside_its_cells_is_reported():
+    parts = {
+        "xl/comments1.xml": "<comments><comment ref='A1'><text><t>4711</t></text></comment></comments>",
+        "xl/drawings/drawing1.xml": "<d:sp><d:txBody><a:p/></d:txBody></d:sp><d:txBody><a:t>4712</a:t></d:txBody>",
+        "xl/charts/chart1.xml": "<c:chartSpace/>",
+    }
+    stream = io.BytesIO(xlsx(CELLS))
+    with zipfile.ZipFile(stream, "a") as archive:
+        for name, part in parts.items():
+            archive.writestr(name, part)
+    found = [f"1 {noun} left out from a.xlsx" for noun in ("comment", "drawn text", "chart")]
+    assert notes_of("a.xlsx", stream.getvalue()) == found
+
+
 # What a file is.
 
 
@@ -676,6 +692,20 @@ def test_xml_is_in_the_encoding_that_it_declares():
     assert text_of("a.xml", page.replace("gb2312", "utf-16").encode("utf-16")) == "\u91cc\u65af\u672c\n"
 
 
+def test_a_row_of_a_table_in_xml_is_one_line():
+    rows = "<tr><th>Name</th><th/><th>n</th></tr>\n<tr><td><p>Odo</p><p>Blau</p></td><td/><td>12</td></tr>"
+    assert text_of("a.nxml", f"<article><table>{rows}</table></article>".encode()) == "Name |  | n\nOdo Blau |  | 12\n"
+    feed = "<feed><entry><title>One</title></entry><entry><title>Two</title></entry></feed>"
+    assert text_of("a.atom", feed.encode()) == "One\nTwo\n"
+
+
+def test_a_table_named_for_its_tabs_is_divided_at_tabs():
+    data = b"name\tborn\nBlau, Odo\t1901\nRoth, Ida\t1902\n"
+    assert text_of("people.tsv", data) == "name | born\nBlau, Odo | 1901\nRoth, Ida | 1902\n"
+    assert text_of("people.tsv", b"a,b\n1,2\n") == "a | b\n1 | 2\n"
+    assert text_of("people.TSV", b"a, b\tc\n1, 2\t3\n") == "a, b | c\n1, 2 | 3\n"
+
+
 def test_attributes_of_xml_that_are_left_out_are_counted():
     assert notes_of("a.xml", b'<a n="1"><b id="x">t</b></a>') == [
         "2 attributes of elements with text left out from a.xml"
@@ -696,6 +726,13 @@ def test_attributes_of_xml_that_are_left_out_are_counted():
          "[00:00:01] Meet at 10:00:00,000 to 11:00:00,000\n"),
         ("1\n00:00:01,000 --> 00:00:02,000\nIn\n1984\n\n2\n00:00:03,000 --> 00:00:04,000\nb\n",
          "[00:00:01] In\n1984\n[00:00:03] b\n"),
+        # Blank lines inside of what is spoken, after every line, and before times without a number.
+        ("1\n00:00:01,000 --> 00:00:02,000\nOne\n\nTwo\n\n2\n00:00:03,000 --> 00:00:04,000\nb\n\nc\n",
+         "[00:00:01] One\nTwo\n[00:00:03] b\nc\n"),
+        ("1\n\n00:00:01,000 --> 00:00:02,000\n\nOne\n\nTwo\n\n2\n\n00:00:03,000 --> 00:00:04,000\n\nb\n",
+         "[00:00:01] One\nTwo\n[00:00:03] b\n"),
+        ("WEBVTT\n\n00:01.000 --> 00:02.000\nThe code is\n42\n\n00:03.000 --> 00:04.000\nb\n",
+         "[00:01] The code is\n42\n[00:03] b\n"),
     ],
 )  # fmt: skip
 def test_subtitles_are_their_lines_and_times(data, text):

@@ -1,5 +1,6 @@
 """Evaluation: examples x agent, errors apart from wrong answers, and a journal (design, invariants 9 and 11)."""
 
+import asyncio
 import json
 import re
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ import pytest
 from memagent_lib.agent import Agent, run_sync
 from memagent_lib.backends import BackendError, Sampling, Scripted
 from memagent_lib.data import make, save
+from memagent_lib.driver import Observer
 from memagent_lib.evaluation import (
     EvaluationPlan,
     aevaluate,
@@ -26,6 +28,7 @@ from memagent_lib.journal import JournalError
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.readers import blind
 from memagent_lib.status_line import StatusLine
+from memagent_lib.trace import Reply
 
 
 def _careful(text: str) -> str:
@@ -155,6 +158,49 @@ def test_a_reading_that_was_cut_short_continues_at_its_turn(needle_encoder, need
     assert len(calm.requests) == 2 and len(whole.trace.turns) == 4
     (fresh,) = evaluate(Agent(needle_encoder, Scripted(_careful)), needles[:1], progress=False)
     assert whole.trace == fresh.trace and whole.score == fresh.score
+
+
+class _Timed(Scripted):
+    """A backend whose replies take 0.1 s, and that fails from a given request on."""
+
+    def __init__(self, fails_from=99):
+        super().__init__(_careful)
+        self.fails_from = fails_from
+
+    async def complete(self, request):
+        if len(self.requests) >= self.fails_from:
+            raise BackendError("gone")
+        await asyncio.sleep(0.1)
+        return await super().complete(request)
+
+
+def test_an_interrupted_reading_has_the_seconds_of_all_turns(needle_encoder, needles, tmp_path):
+    for fails_from in (3, 99):
+        agent = Agent(needle_encoder, _Timed(fails_from))
+        (result,) = evaluate(agent, needles[:1], folder=tmp_path, progress=False)
+    assert len(result.trace.turns) == 4 and len(agent.backend.requests) == 1
+    assert result.seconds >= sum(turn.reply.seconds for turn in result.trace.turns) >= 0.4
+
+
+def test_turns_that_ran_at_the_same_time_count_once_in_seconds(needle_encoder, needles):
+    spans = iter([(100.0, 4.0), (101.0, 1.0), (103.0, 3.0), (200.0, 2.0)])
+
+    class Store:
+        def find(self, prompt):
+            started, seconds = next(spans)
+            return Reply(_careful(needle_encoder.encode(prompt).text), started=started, seconds=seconds)
+
+        def append(self, prompt, reply):
+            pass
+
+    clock = evaluator._Clock(Store())
+    (example,) = needles[:1]
+    run_sync(
+        Agent(needle_encoder, Scripted(_careful)).aread(
+            example.document, example.question, observer=Observer(store=clock)
+        )
+    )
+    assert clock.seconds == pytest.approx(8.0, abs=1.0)
 
 
 def test_a_record_of_another_form_is_an_error_that_names_it(needle_encoder, needles, tmp_path):

@@ -86,6 +86,74 @@ def test_an_unknown_judge_names_the_known_ones() -> None:
             judge_named(rule)
 
 
+AT_THE_SEAMS = [
+    # An "a" at the end is a name, elsewhere an article.
+    ("contains", "The answer is Plan B.", "Plan A", 0.0),
+    ("contains", r"\boxed{Group C}", "Group A", 0.0),
+    ("contains", r"\boxed{the Serie A league}", "Serie A", 1.0),
+    ("exact", r"\boxed{Hepatitis}", "Hepatitis A", 0.0),
+    ("exact", r"\boxed{hepatitis A.}", "Hepatitis A", 1.0),
+    ("contains", r"\boxed{it is a cat}", "A", 0.0),
+    ("contains", r"\boxed{J.K. Rowling}", "J. K. Rowling", 1.0),
+    ("contains", r"\boxed{Not until 1995}", "1995", 1.0),
+    # Fractions, units and money.
+    ("boxed", r"\boxed{1\frac{1}{2}}", "5.5", 0.0),
+    ("boxed", r"\boxed{1\frac{1}{2}}", "1.5", 1.0),
+    ("boxed", r"\boxed{\frac12}", "1/2", 1.0),
+    ("exact", r"\boxed{3 1/2 inches}", "3.5 inches", 1.0),
+    ("boxed", r"\boxed{50 \text{ percent}}", "50%", 1.0),
+    ("contains", r"\boxed{8%}", "8 per cent", 1.0),
+    ("exact", r"\boxed{US$5M}", "$5 million", 1.0),
+    ("exact", r"\boxed{5 million dollars}", "$5 million", 1.0),
+    ("exact", r"\boxed{5 million euros}", "$5 million", 0.0),
+    ("exact", r"\boxed{5 m}", "5 million", 0.0),
+    ("boxed", r"\boxed{25^\circ\text{C}}", "25°C", 1.0),
+    ("boxed", r"\boxed{\{a, b\}}", "{a, b}", 1.0),
+    # Dates with a weekday, without a year, and in AP style.
+    ("contains", r"\boxed{Monday, 15 March 2021}", "March 15, 2021", 1.0),
+    ("contains", r"\boxed{Monday, 15 March 2021}", "Monday", 1.0),
+    ("exact", r"\boxed{Sept. 15, 2021}", "15 September 2021", 1.0),
+    ("exact", r"\boxed{15-Mar-2021}", "2021-03-15", 1.0),
+    ("exact", r"\boxed{15th of March}", "March 15", 1.0),
+    ("exact", r"\boxed{March 16}", "March 15", 0.0),
+    ("exact", r"\boxed{March 2021}", "March 20", 0.0),
+    ("contains", r"\boxed{March 15, 2021}", "March 15", 1.0),
+    # Options: an explanation after the letter discusses the others.
+    ("choice", "D\n\nExplanation: options A, B and C are wrong.", "D", 1.0),
+    ("choice", "D. Paris\n\nOption B names the capital of Italy.", "D", 1.0),
+    ("choice", "A. Paris\nB. Rome\nThe best option is B.", "B", 1.0),
+    ("choice", "A\n\nNo. Final answer: B", "B", 1.0),
+    ("choice", "정답은 B입니다", "B", 1.0),
+    # Abstentions.
+    ("abstains", r"\boxed{not found}", "x", 1.0),
+    ("abstains", "It isn't stated.", "x", 1.0),
+    ("abstains", "There is no mention of that.", "x", 1.0),
+    ("abstains", "I cannot find this in the text.", "x", 1.0),
+    ("abstains", "N/A", "x", 1.0),
+    ("abstains", "It was found in Paris.", "x", 0.0),
+]
+
+
+@pytest.mark.parametrize(("rule", "reply", "answer", "value"), AT_THE_SEAMS)
+def test_words_and_numbers_count_as_people_write_them(rule: str, reply: str, answer: str, value: float) -> None:
+    assert score(rule, reply, (answer,)).value == value
+
+
+LISTS = [
+    ("The magic numbers in the text are 12, 34, and 56.", ("12", "34", "56"), 1.0),
+    ("Here are the numbers:\n- 12\n- 34\n- 99", ("12", "34", "56"), 2 / 3),
+    ("Answer: 12, 34\n\nExplanation: they are in the text, at the start", ("12", "34"), 1.0),
+    (r"\boxed{Berlin und Hamburg}", ("Berlin", "Hamburg"), 1.0),
+    (r"\boxed{What is Love, Jaws}", ("What is Love", "Jaws"), 1.0),
+    (r"\boxed{Hepatitis B}", ("Hepatitis A", "Hepatitis B"), 0.5),
+]
+
+
+@pytest.mark.parametrize(("reply", "answers", "value"), LISTS)
+def test_words_around_a_list_are_no_items(reply: str, answers: tuple[str, ...], value: float) -> None:
+    assert score("items", reply, answers).value == pytest.approx(value)
+
+
 OWN = '''
 from memagent_lib.scoring import Judge, Score
 

@@ -36,20 +36,26 @@ MAX_ROW_LINES = 100
 _DELIMITERS = ",;\t|"
 _SNIFFED_LINES = 20
 _ROWS_PER_PIECE = 1000
+_BESIDE_CELLS = (  # names of files in an .xlsx, and what marks one thing in them
+    ("comment", r"xl/(?:[^/]+/)?comments?\d*\.xml", rb"<(?:\w+:)?comment[\s>]"),
+    ("drawn text", r"xl/drawings/[^/]+\.xml", rb"<a:t(?: [^>]*)?>[^<]"),
+    ("chart", r"xl/charts/chart\d*\.xml", rb"<(?:\w+:)?chartSpace[\s/>]"),
+)
 _CELL = re.compile(rb"<c((?: [^>]*[^/>])?)>(.*?)</c>", re.DOTALL)
 
 
 def csv_text(source: Source, options: ConverterOptions) -> Converted:
     """Convert a CSV file of any size.
 
-    The delimiter is the one in a ``sep=`` line, or else the one that divides the first lines most evenly.
+    The delimiter is the one in a ``sep=`` line, or a tab if the file's name says so, or else the one that divides the
+    first lines most evenly.
     """
     encoding, notes = encoding_of(source, options)
     with source.open() as stream:
         head = next(decoded(stream, encoding.codec), "").lstrip("\ufeff")
     # The default limit of 128 KB stops at long texts in a cell.
     csv.field_size_limit(MAX_BYTES)
-    delimiter = _delimiter(head)
+    delimiter = _delimiter(head, source.name)
     unclosed: list[int] = []
     with source.open() as stream:
         for _ in _rows(_lines(stream, encoding.codec), delimiter, unclosed):
@@ -143,10 +149,13 @@ def _row_of_line(line: str, delimiter: str) -> tuple[list[str], bool]:
     return line.rstrip("\r\n").split(delimiter), False
 
 
-def _delimiter(head: str) -> str:
+def _delimiter(head: str, name: str) -> str:
     stated = re.match(r"sep=(.)\s*\n", head)
     if stated:
         return stated[1]
+    # The cells of such a file may have as many commas in every row.
+    if name.lower().endswith((".tsv", ".tab")) and "\t" in head:
+        return "\t"
     lines = _split_lines(head)[:_SNIFFED_LINES]
     return max(_DELIMITERS, key=lambda delimiter: _evenness(lines, delimiter))
 
@@ -186,7 +195,7 @@ def spreadsheet_text(source: Source, _: ConverterOptions) -> Converted:
     from python_calamine import CalamineWorkbook
 
     with source.open() as stream:
-        unsaved, errors = _odd_cells(stream)
+        unsaved, errors, beside = _odd_parts(stream)
         stream.seek(0)
         try:
             workbook = CalamineWorkbook.from_filelike(stream)
@@ -214,6 +223,7 @@ def spreadsheet_text(source: Source, _: ConverterOptions) -> Converted:
     if errors:
         kinds = ", ".join(sorted(errors))
         notes.append(f"{counted(errors.total(), 'cell')} of {source.name} with an error ({kinds}) left empty")
+    notes += [f"{counted(number, noun)} left out from {source.name}" for noun, number in beside.items()]
     return Converted(pieces, notes)
 
 
@@ -253,18 +263,24 @@ def _digits(value: float) -> str:
     return text
 
 
-def _odd_cells(stream: BinaryIO) -> tuple[int, Counter[str]]:
-    """Return how many formulas of an .xlsx have no value, and how many cells have each error, such as ``#DIV/0!``.
+def _odd_parts(stream: BinaryIO) -> tuple[int, Counter[str], Counter[str]]:
+    """Return what calamine does not read of an .xlsx.
 
-    A formula has none if the program that wrote the file calculates nothing. Its value may also be an empty text.
+    That is how many formulas have no value, how many cells have each error, such as ``#DIV/0!``, and how many comments,
+    drawn texts and charts there are beside the cells. A formula has no value if the program that wrote the file
+    calculates nothing. Its value may also be an empty text.
     """
     count = 0
     errors: Counter[str] = Counter()
+    beside: Counter[str] = Counter()
     if stream.read(2) != b"PK":
-        return count, errors
+        return count, errors, beside
     stream.seek(0)
     archive = open_archive(stream)
     for name in archive.namelist():
+        for noun, file, mark in _BESIDE_CELLS:
+            if re.fullmatch(file, name):
+                beside[noun] += len(re.findall(mark, member(archive, name)))
         if re.fullmatch(r"xl/worksheets/[^/]+\.xml", name):
             for found in _CELL.finditer(member(archive, name)):
                 attributes, content = found.groups()
@@ -273,4 +289,4 @@ def _odd_cells(stream: BinaryIO) -> tuple[int, Counter[str]]:
                     errors[value[1].decode("utf-8", errors="replace")] += 1
                 is_text = b't="str"' in attributes
                 count += not value and not is_text and bool(re.search(rb"<f[ />]", content))
-    return count, errors
+    return count, errors, +beside

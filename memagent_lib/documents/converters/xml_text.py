@@ -1,6 +1,7 @@
 """Convert XML of any vocabulary (JATS, TEI, DocBook, feeds, exports) to the text of its elements.
 
 In an element with text of its own, as in prose, children are part of the line; otherwise each stands on its own line.
+The cells of a table's row are on one line, separated by `` | ``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from memagent_lib.documents.converters.encodings import codec_of
 from memagent_lib.documents.converters.html_text import html_text
 from memagent_lib.documents.converters.plain_text import whole_text
 
+_CELLS = ("td", "th", "cell", "entry")  # of XHTML and JATS, TEI, DocBook
 _FEEDS = ("rss", "feed", "RDF")
 _PAGES = ("content", "description", "encoded", "summary")  # elements of a feed that hold HTML
 _ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)(\w+;)")
@@ -64,6 +66,8 @@ def _lines(element: ElementTree.Element, in_feed: bool) -> Iterator[str]:
         if in_feed and _name(element) in _PAGES:
             line = html_text(line)[0]
         yield line.strip()
+    elif not in_feed and all(_name(child) in _CELLS for child in element):
+        yield " | ".join(" ".join(_inline(cell).split()) for cell in element)
     else:
         for child in element:
             yield from _lines(child, in_feed)
