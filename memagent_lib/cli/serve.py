@@ -10,7 +10,8 @@ from memagent_lib.cli.arguments import Verbs, add_verb, option, port_refused, re
 HOST = "127.0.0.1"
 EXAMPLES = """\
 Every request is read as a document and a question about it; a chat's earlier messages become the document:
-  1. the fields document and question of the request win: extra_body={"document": text}
+  1. the fields document and question of the request win: extra_body={"document": text}; messages before the last one
+     go before that document
   2. else the messages before the last are the document, and the last one is the question
   3. else a single message of up to --question-tokens is a question without a document
   4. else --split, or the request's field split, divides the single message:

@@ -97,7 +97,8 @@ def _opened(uri: str, warnings: list[str], experiment: str = "") -> Experiment |
         warnings.append(f"there is no MLflow store at {uri}; name it with --tracking")
         return None
     try:
-        return Experiment.open(uri, experiment) if experiment else Experiment.open(uri)
+        named = {"experiment": experiment} if experiment else {}
+        return Experiment.open(uri, **named, create=False)
     except TrackingError as failure:
         warnings.append(f"the MLflow store cannot be read: {failure}")
         return None

@@ -37,8 +37,8 @@ class Policy:
     def of(cls, path: str | Path) -> Policy:
         """Return the policy at ``path``: the folder of a training run or of ``memagent sft``, or a model folder.
 
-        Raises :class:`MissingFile` if it is neither, and :class:`PublishingError` for a run that has not finished and
-        for weights that are not complete.
+        Raises :class:`MissingFile` if it is neither, and :class:`PublishingError` for an adapter, a run that has not
+        finished, and weights that are not complete.
         """
         found = input_path(path)
         if _is_run(found):
@@ -49,6 +49,7 @@ class Policy:
             above = RunFolder(folder.parent)
             policy = cls(folder, above if _is_run(above.path) and above.model == folder else None)
         if not (policy.folder / CONFIG).is_file():
+            _require_no_adapter(found)
             raise MissingFile(
                 f"no policy at {display(found)}; name the folder of a training run, or a model folder with {CONFIG} "
                 "and weights"
@@ -92,6 +93,16 @@ def _of_run(run: RunFolder) -> Policy:
             f"{status.steps}; {fix}"
         )
     return Policy(run.model, run)
+
+
+def _require_no_adapter(folder: Path) -> None:
+    """Raise :class:`PublishingError` for the folder of an adapter, which lacks the weights of its base model."""
+    if (folder / "adapter_config.json").is_file():
+        where = display(folder)
+        raise PublishingError(
+            f"{where} is an adapter, without its base model's weights; name a folder with the whole model, such as the "
+            f"run's own, or upload the adapter itself with `hf upload OWNER/NAME {shlex.quote(where)}`"
+        )
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -165,7 +165,8 @@ class ReadingServer:
         return JSONResponse(self._card())
 
     async def trace(self, request: Request) -> Response:
-        found = self._traces.get(request.path_params["trace_id"].removeprefix("chatcmpl-"))
+        # The id of a reply is accepted too: chatcmpl-ID or cmpl-ID.
+        found = self._traces.get(request.path_params["trace_id"].rpartition("-")[2])
         if found is None:
             raise ChatError(f"no such trace; the server stores the last {STORED_TRACES}", status=404)
         return JSONResponse(found)
@@ -311,9 +312,10 @@ class ReadingServer:
                 else:
                     yield ": reading\n\n"
             trace = reading.work.result()
-            yield wire.chunk_event(*head, {"content": wire.cut_at(trace.answer, chat.stop)})
+            text = wire.cut_at(trace.answer, chat.stop)
+            yield wire.chunk_event(*head, {"content": text})
             metadata = self._metadata(chat, reading, trace)
-            yield wire.chunk_event(*head, {}, wire.finish_reason(trace), memagent=metadata)
+            yield wire.chunk_event(*head, {}, wire.finish_reason(trace, text), memagent=metadata)
             if (chat.stream_options or {}).get("include_usage"):
                 yield wire.usage_event(*head, trace)
         except Exception as failure:

@@ -1,6 +1,7 @@
 """Find the document and the question in a chat request, by the first rule that applies; every reply names that rule.
 
 1. The fields ``document`` and ``question`` of the request's body are used; the messages supply a field that is not set.
+   Messages before the last one go before the field ``document``.
 2. The last of several messages is the question if it fits ``question_tokens``; those before it are the document.
 3. A single message that fits ``question_tokens`` is a question without a document, unless the request names a split.
 4. A split divides the last message: the request's ``split``, or the server's. Earlier messages go before the document.
@@ -99,7 +100,7 @@ class ChatRequest(BaseModel):
     document: Annotated[str | None, BeforeValidator(_field_text)] = None
     question: Annotated[str | None, BeforeValidator(_field_text)] = None
     split: str | None = None
-    stream: bool = False
+    stream: bool | None = None
     stream_options: dict[str, Any] | None = None
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
@@ -163,7 +164,8 @@ def _divided(
     messages, cue = _without_cues(messages)
     *earlier, last = messages
     if chat.document is not None:
-        return _whole_question(last.content, chat.document, "field document", cue)
+        rule = "field document, earlier messages before it" if earlier else "field document"
+        return _whole_question(last.content, _joined([_transcript(earlier), chat.document]), rule, cue)
     if earlier and fits(last.content):
         return _whole_question(last.content, _transcript(earlier), "earlier messages", cue)
     if fits(last.content) and chat.split is None:  # a named split implies that there is a document

@@ -104,7 +104,7 @@ def progress_metadata(trace_id: str, task: ReadingTask, turns: int, turn: Turn) 
 def completion(trace_id: str, model: str, text: str, trace: Trace, metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return a complete reply. ``metadata`` becomes its ``memagent`` field."""
     message = {"role": "assistant", "content": text, "refusal": None}
-    choice = {"index": 0, "message": message, "finish_reason": finish_reason(trace), "logprobs": None}
+    choice = {"index": 0, "message": message, "finish_reason": finish_reason(trace, text), "logprobs": None}
     return _head(trace_id, model, "chat.completion") | {
         "choices": [choice],
         "usage": usage(trace),
@@ -114,7 +114,7 @@ def completion(trace_id: str, model: str, text: str, trace: Trace, metadata: Map
 
 def text_choice(index: int, text: str, trace: Trace, metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the reply to one prompt of a text completion. ``metadata`` becomes its ``memagent`` field."""
-    reason = finish_reason(trace)
+    reason = finish_reason(trace, text)
     return {"index": index, "text": text, "finish_reason": reason, "logprobs": None, "memagent": metadata}
 
 
@@ -148,8 +148,10 @@ def event(body: Mapping[str, Any]) -> str:
     return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
 
 
-def finish_reason(trace: Trace) -> str:
-    return "length" if trace.turns[-1].reply.cut else "stop"
+def finish_reason(trace: Trace, text: str) -> str:
+    """Return ``length`` if the token limit ended ``text``, and ``stop`` if the model or a stop word did."""
+    is_whole = text.endswith(trace.answer.lstrip())
+    return "length" if trace.turns[-1].reply.cut and is_whole else "stop"
 
 
 def error(message: str, status: int, param: str | None = None, code: str | None = None) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Run, resume and inspect sweeps. A sweep has one folder and one MLflow run; each point is a child run.
 
-A finished point runs again only if its notebook, its parameters, the library's code or an earlier stage has changed.
+A finished point runs again only if its notebook, its parameters, a recipe or plug-in that they name, the library's code
+or an earlier stage has changed.
 The sweep's folder has all of its state, so the same command continues after any interruption.
 """
 
@@ -125,7 +126,7 @@ def gather_sweep(folder: str | Path, table: str = "results.parquet", *, tracking
     for point, record in _recorded(folder, sweep):
         if record["status"] != PointState.FINISHED:
             continue
-        run_ids.append(record["run_id"])
+        run_ids.append(_require_run(experiment, point, record["run_id"]))
         below = load_runs(experiment, f"tags.`{PARENT_TAG}` = '{record['run_id']}'")["run_id"]
         for rows in _tables(experiment, [record["run_id"], *reversed(below)], table):  # MLflow lists newest first
             frames.append(rows.assign(point=point["point"], **_columns(point["varied"], rows)))
@@ -136,6 +137,18 @@ def gather_sweep(folder: str | Path, table: str = "results.parquet", *, tracking
             "log, or put the artifacts of its runs back where the store expects them"
         )
     return pd.concat(frames, ignore_index=True)
+
+
+def _require_run(experiment: Experiment, point: Mapping[str, Any], run_id: str) -> str:
+    """Return the id of a finished point's run. Raises :class:`TrackingError` if the store does not have the run."""
+    try:
+        return experiment.join(run_id, deleted=True).id
+    except TrackingError as failure:
+        name = f"{point['stage']} {point['point']}".strip()
+        raise TrackingError(
+            f"the run of the finished point {name!r} cannot be read ({failure}); name the store that has it, or delete "
+            f"{point['record']} in the sweep's folder and run the sweep again"
+        ) from failure
 
 
 def _columns(varied: Mapping[str, Any], rows: pd.DataFrame) -> dict[str, Any]:

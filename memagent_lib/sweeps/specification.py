@@ -21,6 +21,7 @@ from typing import Any
 from memagent_lib.clusters import LOCAL
 from memagent_lib.errors import UserError, nearest
 from memagent_lib.paths import absolute, input_path
+from memagent_lib.plugins import is_plugin
 from memagent_lib.provenance import code_hash
 from memagent_lib.settings import SettingsError, parse, read_toml
 from memagent_lib.tracking import policy_name
@@ -259,8 +260,8 @@ def _point(
         notebook=notebook,
         parameters=parameters,
         defaults={name: declared["default"] for name, declared in known.items()},
-        # Covers parameters, not the contents of files that they name; what earlier stages wrote is covered by `before`.
-        key=_digest([_source_of(notebook), parameters, before]),
+        # Covers no data that a parameter names; what earlier stages wrote is covered by `before`.
+        key=_digest([_source_of(notebook), parameters, before, *_sources_named(parameters, spec.path)]),
         folder=spec.path,
         file_name=file_name,
     )
@@ -270,6 +271,26 @@ def _source_of(notebook: Path) -> list[tuple[str, str, list[str]]]:
     """Return the text, type and tags of each cell, and leave out outputs and widget state, which change no result."""
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     return [("".join(cell["source"]), cell["cell_type"], cell.get("metadata", {}).get("tags", [])) for cell in cells]
+
+
+def _sources_named(value: Any, folder: Path) -> Iterator[str]:
+    """Yield a hash of each recipe or plug-in that a parameter names and that is not in the sweep's ``folder``.
+
+    They are named as ``FILE.toml`` or ``FILE.py:NAME``, or so after ``KEY=``, at any depth.
+    """
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from _sources_named(each, folder)
+    elif isinstance(value, str):
+        name = value.rpartition("=")[2]
+        if is_plugin(name):
+            name = name.rpartition(":")[0]
+        if name.endswith((".py", ".toml")):
+            file = input_path(name)
+            if file.is_file() and not file.is_relative_to(folder):
+                yield hashlib.sha256(file.read_bytes()).hexdigest()[:16]
 
 
 def notebook_parameters(notebook: Path) -> dict[str, dict[str, str]]:

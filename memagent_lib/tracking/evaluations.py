@@ -421,7 +421,9 @@ def differing(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _named(runs: pd.DataFrame, name: str) -> list[dict]:
-    found = runs[(runs["policy"] == name) | runs["run_id"].str.startswith(name)]
+    found = runs[runs["policy"] == name]
+    if found.empty:  # a policy called "a" is not every run whose id begins so
+        found = runs[runs["run_id"].str.startswith(name)]
     if found.empty:
         policies = list(runs["policy"].unique())
         known = ", ".join(map(repr, policies)) or "none"

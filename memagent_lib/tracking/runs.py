@@ -62,20 +62,23 @@ class Experiment:
         """Open an experiment in a store, named by a workspace folder or an address.
 
         The store and the experiment are created if they are missing, unless ``create`` is False. Raises
-        :class:`TrackingError` if the store is missing then or cannot be used, or if the experiment was deleted.
+        :class:`TrackingError` if one of them is missing then, if the store cannot be used, or if the experiment was
+        deleted.
         """
         uri = store_uri(where)
         file = sqlite_file(uri)
         if file and not create and not file.is_file():
             raise TrackingError(f"no MLflow store in {file.parent}: it has no {file.name}; give the store's own folder")
         with status_line(f"opening the MLflow store {where}"):
-            return cls._open(uri, experiment)
+            return cls._open(uri, experiment, create)
 
     @classmethod
-    def _open(cls, uri: str, experiment: str) -> Experiment:
+    def _open(cls, uri: str, experiment: str, create: bool) -> Experiment:
         prepare(uri)
         client = client_of(uri)
         found = with_retries(client.get_experiment_by_name, experiment)
+        if found is None and not create:
+            raise TrackingError(f"the MLflow store {uri} has no experiment {experiment!r}; name the store that has it")
         if found is None:
             file = sqlite_file(uri)
             artifacts = (file.parent / "artifacts").as_uri() if file else None

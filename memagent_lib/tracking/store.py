@@ -14,6 +14,7 @@ from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_exponential
 
@@ -29,6 +30,8 @@ _VERSION = metadata.version("mlflow")
 _UPGRADE_SERVER = (
     "upgrade the server (stop it, `pip install -U mlflow`, `mlflow db upgrade` its store), or give a folder"
 )
+_SIGN_IN = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+_REASON_CHARS = 300
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 8.0
 _SCHEMES = ("http://", "https://", "sqlite:///", "postgresql", "mysql", "mssql", "databricks")
@@ -47,7 +50,7 @@ def store_uri(where: str | Path) -> str:
     file = sqlite_file(str(where))
     if file:
         return f"sqlite:///{absolute(file)}"
-    if "://" in str(where):
+    if re.match(r"[a-z]\w+:", str(where)):  # MLflow's own file:./mlruns is an address too
         return str(where)
     return f"sqlite:///{absolute(where) / 'mlflow.db'}"
 
@@ -68,6 +71,7 @@ def prepare(uri: str) -> None:
     if file:
         _prepare_file(uri, file)
     elif uri.startswith("http"):
+        _require_no_password(uri)
         _require_answer(uri)
     elif not uri.startswith(_SCHEMES):
         raise TrackingError(
@@ -165,6 +169,17 @@ def count_spans(uri: str) -> None:
             database.execute("ANALYZE spans")
 
 
+def _require_no_password(uri: str) -> None:
+    """Raise :class:`TrackingError` if an address has a user or password, which runs and notebooks would record."""
+    parts = urlsplit(uri)
+    if parts.username or parts.password:
+        host = parts.netloc.rpartition("@")[2]
+        raise TrackingError(
+            f"the address of the MLflow server {host} has a user name or password, which would be logged with it; "
+            f"leave them out, and {_SIGN_IN}"
+        )
+
+
 def _require_answer(uri: str) -> None:
     """Raise :class:`TrackingError` if no server answers within 10 s, or if its MLflow has an older major version.
 
@@ -226,8 +241,12 @@ def _unusable(uri: str, failure: Exception) -> TrackingError:
             "What was logged is safe."
         )
     of_sqlite = re.search(r"\(?sqlite3\.\w+\)? (.+)", str(failure))
-    reason = of_sqlite[1] if of_sqlite else str(failure)
+    reason = " ".join((of_sqlite[1] if of_sqlite else str(failure)).split())
+    if len(reason) > _REASON_CHARS:  # a server's answer may be a whole page
+        reason = f"{reason[:_REASON_CHARS]} ..."
     fixes = {
+        "error code 401": f"{_SIGN_IN}, and run this again",
+        "error code 403": "ask its administrator for permission, or name another store",
         "locked": "another process holds it: end that one (fuser and lsof name it) and run this again",
         "not a database": "move that file away, or name another folder",
         "readonly": "make it writable, or name another folder",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -94,6 +95,23 @@ def test_the_head_has_the_scores_of_a_plugin_reader(policy, own_reader, tokenize
     (result,) = head.eval_results
     assert (head.model_name, result.dataset_type, result.metric_value) == ("seven", "needle", 0.0)
     assert "| reader | my_readers.py:mine |" in text
+    assert str(tmp_path) not in text
+
+
+def test_a_judge_of_your_own_is_named_without_its_folder(policy, tokenizer, workspace, tmp_path) -> None:
+    (tmp_path / "judge.py").write_text(
+        'from memagent_lib.scoring import Score\n\n\ndef grade(reply, answers):\n    return Score(0.5, reply, "half")\n'
+    )
+    rules = [f"{tmp_path}/judge.py:grade", f"first_line:{tmp_path}/judge.py:grade", "boxed"]
+    made = list(make("needle", 3, 6, tokenizer, chunks=2, chunk_tokens=200))
+    file = save([replace(each, rule=rule) for each, rule in zip(made, rules, strict=True)], tmp_path / "t.parquet")
+    encoder = Encoder(tokenizer, Template.load("short"), BUDGET)
+    agent = Agent(encoder, Scripted(lambda text: "note"), weights=policy.weights)
+    with Experiment.open(workspace).run("evaluate") as run:
+        evaluate_files(run, agent, EvaluationPlan([file]), tmp_path / "scores", policy="seven")
+    text = model_card(policy, licence="mit", evaluations=[tmp_path / "scores"]).text
+    assert "| judge.py:grade |" in text and "mean score by the rule judge.py:grade" in text
+    assert "Note: needle was judged by several rules: boxed, first_line:judge.py:grade, judge.py:grade." in text
     assert str(tmp_path) not in text
 
 
@@ -307,6 +325,15 @@ def test_a_run_without_a_policy_says_how_to_get_one(run) -> None:
     says = r"has no exported policy: it is stopped at step 2 of 4; finish it with: memagent resume "
     with pytest.raises(PublishingError, match=says):
         Policy.of(run.path)
+
+
+def test_an_adapter_is_refused_with_what_publishes_it(tmp_path) -> None:
+    folder = tmp_path / "two words" / "adapter"
+    folder.mkdir(parents=True)
+    (folder / "adapter_config.json").write_text("{}")
+    says = rf"{folder} is an adapter.*; name a folder with the whole model, .* `hf upload OWNER/NAME '{folder}'`"
+    with pytest.raises(PublishingError, match=says):
+        Policy.of(folder)
 
 
 def test_a_folder_that_is_no_policy_is_one_line(tmp_path) -> None:

@@ -51,6 +51,18 @@ def test_each_prompt_of_a_request_has_its_reply_in_order(encoder: Encoder) -> No
     assert reply["usage"]["total_tokens"] == reply["usage"]["prompt_tokens"] > 2 * len(LOG) // 10
 
 
+def test_the_id_of_a_reply_finds_its_trace(encoder: Encoder) -> None:
+    async def send() -> tuple[str, dict[str, Any]]:
+        app = make_app(Agent(encoder, Scripted(noting)), ServeSettings(name="reader"))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            body = {"model": "reader", "prompt": f"{log(4711)}\n\n{QUESTION}"}
+            reply = (await client.post("/v1/completions", json=body)).json()
+            return reply["id"], (await client.get(f"/v1/traces/{reply['id']}")).json()
+
+    name, found = asyncio.run(send())
+    assert (name, found["document_chars"]) == (f"cmpl-{found['id']}", len(log(4711)))
+
+
 @pytest.mark.parametrize("nested", [False, True])
 def test_token_ids_are_read_as_their_text(encoder: Encoder, nested: bool) -> None:
     # lm-eval's default is tokenized_requests=True.

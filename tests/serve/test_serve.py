@@ -163,6 +163,24 @@ def test_document_and_question_follow_the_stated_rule(agent, messages, body, rul
     assert reply.choices[0].message.content == answer
 
 
+def test_earlier_messages_are_read_before_a_documents_field(agent: Agent) -> None:
+    history = [("user", "Who wrote the log?"), ("assistant", "The keeper, Ada.")]
+    with serving(agent) as client:
+        reply = ask(client, *history, ("user", QUESTION), extra_body={"document": DOCUMENT})
+        stored = client.get(f"/traces/{reply.memagent['trace_id']}", cast_to=object)
+    read = "user: Who wrote the log?\n\nassistant: The keeper, Ada.\n\n" + DOCUMENT
+    assert reply.memagent["rule"] == "field document, earlier messages before it"
+    assert (reply.memagent["question"], stored["document_chars"]) == (QUESTION, len(read))
+    first = agent.encoder.tokenizer.decode(agent.backend.requests[0].ids)
+    assert "assistant: The keeper, Ada." in first
+
+
+def test_a_null_for_stream_is_no_stream(agent: Agent) -> None:
+    with serving(agent) as client:
+        reply = ask(client, ("user", DOCUMENT), ("user", QUESTION), extra_body={"stream": None})
+    assert reply.choices[0].message.content == "The code is 4711."
+
+
 def test_parts_of_text_are_joined_and_a_picture_is_refused(agent: Agent) -> None:
     with serving(agent) as client:
         parts = [{"type": "text", "text": DOCUMENT}, {"type": "text", "text": f"\n\n{QUESTION}"}]
@@ -423,6 +441,16 @@ def test_a_cut_answer_has_the_finish_reason_length(tokenizer) -> None:
         reply = ask(client, ("user", DOCUMENT), ("user", QUESTION))
     assert reply.choices[0].finish_reason == "length"
     assert reply.memagent["cut_memories"] == reply.memagent["turns"] - 1
+
+
+def test_a_stop_word_ends_an_answer_before_the_token_limit(encoder: Encoder) -> None:
+    cut = Agent(encoder, Scripted(lambda _: Reply("The code is 4711. Question: and", "length")))
+    with serving(cut) as client:
+        reply = ask(client, ("user", DOCUMENT), ("user", QUESTION), stop=["Question:"]).choices[0]
+        options = {"stop": ["Question:"], "stream": True}
+        pieces = list(ask(client, ("user", DOCUMENT), ("user", QUESTION), **options))
+    assert (reply.message.content, reply.finish_reason) == ("The code is 4711. ", "stop")
+    assert pieces[-1].choices[0].finish_reason == "stop"
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import nbformat
+import pandas as pd
 import psutil
 import pytest
 from waiting import has_ended, wait_for
@@ -26,7 +27,7 @@ from memagent_lib.sweeps import SweepCluster, SweepError, SweepSpec, SweepStage,
 from memagent_lib.sweeps.board import SweepBoard
 from memagent_lib.sweeps.runner import only_sweep_in
 from memagent_lib.sweeps.specification import PointState, plan
-from memagent_lib.tracking import Experiment, load_runs
+from memagent_lib.tracking import Experiment, TrackingError, load_runs
 
 PARAMETERS = """x: int = 1  # a number
 name: str = "a"  # a word
@@ -170,6 +171,40 @@ def test_only_code_that_changes_results_changes_a_sweeps_keys(
     with open(package / file, "a", encoding="utf-8") as source:
         source.write("\n")
     assert (plan(sweep)[0][0].key != before) is repeats
+
+
+def test_an_edited_recipe_or_plugin_changes_a_points_key(notebook, spec, workspace: Path, tmp_path: Path) -> None:
+    own = tmp_path / "mine.py"
+    recipe = tmp_path / "recipe.toml"
+    written = workspace / "s" / "written.toml"
+    known = PARAMETERS + "\nreaders: list = []\noptions: dict = {}"
+    named = {"readers": [f"{own}:mine"], "options": {"model": f"path={recipe}"}, "name": "{folder}/written.toml"}
+    stage = SweepStage(name="one", notebook=notebook(APPEND, parameters=known), parameters=named)
+    keys = []
+    for file, text in ((own, "mine = 1"), (own, "mine = 2"), (recipe, "steps = 1"), (recipe, "steps = 2")):
+        file.write_text(text)
+        keys.append(plan(spec(stage))[0][0].key)
+    assert len(set(keys)) == 4
+    written.parent.mkdir()
+    written.write_text("steps = 3")
+    assert plan(spec(stage))[0][0].key == keys[-1], "an earlier stage may have written it"
+
+
+def test_a_finished_point_whose_run_is_elsewhere_is_no_gap(workspace: Path, tmp_path: Path) -> None:
+    experiment = Experiment.open(workspace)
+    run = experiment.start("point")
+    run.table(pd.DataFrame({"value": [1]}), "results.parquet")
+    points = []
+    for name, run_id in (("x=1", run.id), ("x=2", "0" * 32)):
+        record = {"key": "k", "status": "FINISHED", "run_id": run_id}
+        (tmp_path / f"{name}.json").write_text(json.dumps(record))
+        points.append({"stage": "one", "point": name, "varied": {}, "key": "k", "record": f"{name}.json"})
+    sweep = {"name": "s", "run_id": run.id, "tracking": experiment.uri, "points": points}
+    (tmp_path / "sweep.json").write_text(json.dumps(sweep))
+    with pytest.raises(
+        TrackingError, match=r"the finished point 'one x=2' cannot be read \(no run .* delete x=2\.json"
+    ):
+        gather_sweep(tmp_path)
 
 
 def test_a_sweep_goes_on_when_its_run_was_deleted(notebook, spec, workspace: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import sqlite3
 import subprocess
@@ -139,6 +140,8 @@ def test_an_unknown_kind_of_address_is_refused_with_the_known() -> None:
         TrackingError, match="no MLflow store at 'htp://here'; give a folder, or an address that begins with http://"
     ):
         Experiment.open("htp://here")
+    with pytest.raises(TrackingError, match=r"no MLflow store at 'file:\./mlruns'; give a folder"):
+        Experiment.open("file:./mlruns")
 
 
 def test_a_missing_server_is_an_error_at_once_with_its_address() -> None:
@@ -166,11 +169,38 @@ def test_the_check_has_the_permission_that_mlflow_has(monkeypatch: pytest.Monkey
         Experiment.open(address)
 
 
+@pytest.mark.parametrize(
+    ("status", "fix"),
+    [
+        (401, "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"),
+        (403, "ask its administrator for permission"),
+    ],
+)
+def test_a_server_that_refuses_says_what_it_wants(status: int, fix: str) -> None:
+    with server_of("3.17.2", token="mine", refusal=status) as address, pytest.raises(TrackingError) as found:
+        Experiment.open(address)
+    assert re.search(rf"error code {status} .*; {fix}", str(found.value)) and "\n" not in str(found.value)
+
+
+def test_a_password_in_an_address_is_refused_unprinted() -> None:
+    with pytest.raises(
+        TrackingError, match=r"server host:5000 has a user .*; leave them out, and set MLFLOW_"
+    ) as found:
+        Experiment.open("http://ann:secret@host:5000")
+    assert "secret" not in str(found.value) and "ann" not in str(found.value)
+
+
+def test_a_store_that_is_only_read_gets_no_experiment(workspace: Path) -> None:
+    with pytest.raises(TrackingError, match=r"mlflow\.db has no experiment 'other'; name the store that has it"):
+        Experiment.open(workspace, "other", create=False)
+    assert Experiment.open(workspace).client.get_experiment_by_name("other") is None
+
+
 @contextmanager
-def server_of(version: str, token: str = "") -> Iterator[str]:
+def server_of(version: str, token: str = "", refusal: int = 401) -> Iterator[str]:
     """Yield the address of a server that states its version and has none of today's addresses.
 
-    With a ``token``, it answers nobody else.
+    With a ``token``, it answers nobody else, but refuses with the status ``refusal``.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -181,7 +211,7 @@ def server_of(version: str, token: str = "") -> Iterator[str]:
             known = {"/": "<html></html>", "/version": version}
             text = known.get(self.path, "<!doctype html>\n<title>404 Not Found</title>")
             allowed = not token or self.headers["Authorization"] == f"Bearer {token}"
-            self.send_response(401 if not allowed else 200 if self.path in known else 404)
+            self.send_response(refusal if not allowed else 200 if self.path in known else 404)
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
             self.wfile.write(text.encode())

@@ -33,6 +33,7 @@ from memagent_lib.tracking import (
     RunStatus,
     TrackingError,
     agent_openers,
+    choose,
     load_curve,
     load_readings,
     load_results,
@@ -210,6 +211,17 @@ def test_the_hub_is_not_queried_for_a_servers_model_name(workspace: Path, kept, 
 def test_a_run_that_does_not_exist_is_a_clear_error(workspace: Path) -> None:
     with pytest.raises(TrackingError, match="no run 'abc' in sqlite"):
         Experiment.open(workspace).join("abc")
+
+
+def test_a_policys_name_goes_before_the_beginning_of_an_id(workspace: Path, lost) -> None:
+    ledger = Experiment.open(workspace)
+    runs = [ledger.start("evaluate") for _ in range(3)]
+    short = runs[2].id[:2]
+    for run, policy in zip(runs, (short, "after", "before"), strict=True):
+        log_results(run, [lost], policy=policy)
+        run.end()
+    rows = choose(ledger, left=short, right="after")
+    assert rows["run_id"].tolist() == [runs[0].id, runs[1].id]
 
 
 def test_a_deleted_run_is_read_but_not_logged_to(workspace: Path, kept) -> None:
