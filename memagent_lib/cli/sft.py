@@ -44,7 +44,7 @@ def run(a: argparse.Namespace) -> int:
     from memagent_lib.paths import absolute, input_path
     from memagent_lib.prompts import Template
     from memagent_lib.provenance import model_hash, require_packages
-    from memagent_lib.sft import SftRecipe, checkpoint_to_resume, fine_tune, require_own
+    from memagent_lib.sft import SftRecipe, checkpoint_to_resume, fine_tune, require_own, rows_hash
     from memagent_lib.tracking import KIND_TAG, Experiment
 
     recipe = SftRecipe.load(input_path(a.recipe), a.settings)
@@ -57,6 +57,8 @@ def run(a: argparse.Namespace) -> int:
         require_own(out, a.resume)
         require_packages("fine-tuning", "torch", "transformers")
     encoder, data = _lessons(recipe)
+    if a.resume:
+        checkpoint_to_resume(recipe, out, rows_hash(data))
     tokens = sum(len(row.prompt) + len(row.reply) for row in data)
     turns = recipe.sft.steps * recipe.sft.batch
     print(f"{len(data):,} lessons of {tokens:,} tokens; {turns:,} turns are trained, {turns / len(data):.1f} of each")
@@ -118,6 +120,7 @@ def _lessons(recipe: SftRecipe) -> tuple[Encoder, list[Row]]:
     else:
         examples = [example for file in recipe.data.train for example in load(absolute(file))]
         _warn_of_unnoted(examples, recipe.sft)
+        _warn_of_no_room(examples, encoder, recipe.sft)
         found = lessons_from_examples(examples, encoder, recipe.sft, reader)
     data = rows(found, encoder)
     if left_out:
@@ -141,6 +144,19 @@ def _warn_of_unnoted(examples: Sequence[Example], config: SftConfig) -> None:
         print(
             f"warning: sft.statements matches {number - len(unnoted):,} of {number:,} statements of evidence; the "
             f"teacher notes no statement like {unnoted[0]!r}",
+            flush=True,
+        )
+
+
+def _warn_of_no_room(examples: Sequence[Example], encoder: Encoder, config: SftConfig) -> None:
+    from memagent_lib.sft import evidence_without_room
+
+    without_room = evidence_without_room(examples, encoder, config)
+    if without_room:
+        print(
+            f"warning: the evidence of {len(without_room):,} of {len(examples):,} examples, such as "
+            f"{without_room[0]!r}, is longer than a memory of {encoder.budget.memory_tokens:,} tokens; their answers "
+            "are taught as unknown, so raise reading.memory_tokens or take other examples",
             flush=True,
         )
 

@@ -6,7 +6,7 @@ folder, or a hub name. This package depends on no engine, and loads weights only
 
 from memagent_lib.models.adapters import record_base, require_adapter_of, shapes_of
 from memagent_lib.models.finding import find_model, name_of, source_hash
-from memagent_lib.models.hub_files import HUB_NAME, hub_file
+from memagent_lib.models.hub_files import HUB_NAME, cached_folder, hub_file
 from memagent_lib.models.lora import WEIGHTS_FILE, merged_weights, save_adapter
 from memagent_lib.models.model_cache import TOKENIZER_FILES, WEIGHT_FILES, ModelError, source_of
 from memagent_lib.models.published import PUBLISHED, PublishedModel, fetch_model, models_table
@@ -19,6 +19,7 @@ __all__ = [
     "WEIGHT_FILES",
     "ModelError",
     "PublishedModel",
+    "cached_folder",
     "fetch_model",
     "find_model",
     "hub_file",

@@ -17,7 +17,7 @@ from typing import Any
 
 from memagent_lib import paths
 from memagent_lib.errors import MissingFile
-from memagent_lib.models.hub_files import HUB_NAME
+from memagent_lib.models.hub_files import HUB_NAME, cached_folder, cached_name
 from memagent_lib.models.lora import DOWN, PREFIX, UP, WEIGHTS_FILE, saved_name
 from memagent_lib.models.model_cache import (
     PROCESS_BYTES,
@@ -208,13 +208,14 @@ def _base_folder(adapter: Path, name: str, find_base: Callable[[str], str]) -> P
         raise ModelError(f"{adapter / CONFIG_FILE} names no base_model_name_or_path; write the model's name there")
     beside = (adapter / name).resolve()
     try:
-        base = Path(find_base(str(beside) if beside.exists() else name))
+        found = find_base(str(beside) if beside.exists() else name)
     except MissingFile as missing:
         raise MissingFile(f"the adapter {adapter} needs its base model {name!r}: {missing}") from missing
-    if not base.is_dir():
+    base = Path(found) if Path(found).is_dir() else cached_folder(found)
+    if base is None:
         raise MissingFile(
-            f"the adapter {adapter} needs its base model {name!r}, of which there is no folder here; fetch it, and "
-            f"write its folder as base_model_name_or_path into {adapter / CONFIG_FILE}"
+            f"the adapter {adapter} needs its base model {name!r}, of which there is no folder here; fetch it (hf "
+            f"download {name}), or write its folder as base_model_name_or_path into {adapter / CONFIG_FILE}"
         )
     return base
 
@@ -247,7 +248,7 @@ def _merge(adapter: Path, base: Path, part: Path, sha256: str) -> None:
                 shutil.copyfile(folder / name, part / name)
                 break
     licence = source_of(base).get("licence", "")
-    source = {"file": adapter.name, "sha256": sha256, "base": base.name, "licence": licence}
+    source = {"file": adapter.name, "sha256": sha256, "base": cached_name(base) or base.name, "licence": licence}
     source["adapter"] = str(adapter.resolve())
     paths.write_atomically(part / SOURCE_FILE, json.dumps(source, indent=2) + "\n")
 

@@ -1,4 +1,4 @@
-"""One file of a model on a hub, by the cache that transformers and vLLM use too."""
+"""Files of a model on a hub, by the cache that transformers and vLLM use too."""
 
 from __future__ import annotations
 
@@ -33,3 +33,20 @@ def hub_file(model: str, name: str) -> Path | None:
             raise OSError(str(failure).strip().partition("\n")[0]) from failure
         # The cache also records that a model has no such file.
         return Path(cached) if isinstance(cached, str) else None
+
+
+def cached_folder(model: str) -> Path | None:
+    """Return the folder of the hub model ``OWNER/NAME`` in the cache, or ``None``. Nothing is downloaded."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(model, local_files_only=True))
+    except (OSError, ValueError):  # it is not there, or its name is no hub's
+        return None
+
+
+def cached_name(folder: Path) -> str:
+    """Return the hub name of a model whose :func:`cached_folder` is ``folder``, or "" for any other folder."""
+    if folder.parent.name != "snapshots":
+        return ""
+    return folder.parents[1].name.removeprefix("models--").replace("--", "/")

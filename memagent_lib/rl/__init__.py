@@ -26,10 +26,11 @@ The parameters of the equation are set by verl's names in a recipe's ``[verl]`` 
     nearly never answered should weigh as much as others.
 ``algorithm.rollout_correction``
     ``bypass_mode`` uses the sampler's probabilities as ``p_old``, which saves a forward pass and is exact in fp32.
-    Otherwise ``rollout_is_threshold`` caps ``w``, and ``rollout_is = null`` sets ``w = 1``, as published.
+    Otherwise ``rollout_is_threshold`` caps ``w``, and ``rollout_is = "null"`` sets ``w = 1``, as published.
 ``actor.loss_agg_mode``
     ``token-mean``: all tokens weigh the same (DAPO, arXiv 2503.14476, equation 12), so long replies weigh more.
     ``seq-mean-token-mean`` averages over each reply first, and counts rows of padding as replies.
+    ``seq-mean-token-sum-norm`` (Dr. GRPO, arXiv 2503.20783) needs the constant divisor ``actor.loss_scale_factor``.
 ``data.train_batch_size``, ``actor_rollout_ref.rollout.n``, ``actor.ppo_mini_batch_size``
     The prompts per step, the rollouts per prompt, and the prompts per optimizer step. None of them depends on the
     number of turns.

@@ -270,6 +270,11 @@ class Recipe:
                 f"train.stop_unhealthy stops at an earlier checkpoint, and the run makes one at its end alone; set "
                 f"verl.{verl_keys.SAVE_FREQ}, the steps from one checkpoint to the next"
             )
+        if self.nodes > 1 and self.cluster.address == "local":
+            raise ValueError(
+                f'verl.{verl_keys.NODES} is {self.nodes} and cluster.address is "local", a Ray of this machine alone; '
+                'set it to "auto" or HOST:PORT of a running cluster'
+            )
         planned = sum(stage.steps for stage in self.data.stages)
         if self.data.stages and self.data.stages[-1].steps and planned < self.steps:
             advice = "leave steps out of the last stage, and it lasts to the end"

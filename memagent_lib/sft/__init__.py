@@ -8,8 +8,14 @@ Read ``sft_recipe``, ``lessons``, ``resuming``, ``fine_tuning`` in this order. T
 notebooks or engines.
 """
 
-from memagent_lib.sft.fine_tuning import Row, fine_tune, rows
-from memagent_lib.sft.lessons import Lesson, lessons_from_examples, lessons_from_traces, unnoted_evidence
+from memagent_lib.sft.fine_tuning import Row, fine_tune, rows, rows_hash
+from memagent_lib.sft.lessons import (
+    Lesson,
+    evidence_without_room,
+    lessons_from_examples,
+    lessons_from_traces,
+    unnoted_evidence,
+)
 from memagent_lib.sft.resuming import checkpoint_to_resume, require_own
 from memagent_lib.sft.sft_recipe import SftConfig, SftRecipe, SourceConfig
 
@@ -20,10 +26,12 @@ __all__ = [
     "SftRecipe",
     "SourceConfig",
     "checkpoint_to_resume",
+    "evidence_without_room",
     "fine_tune",
     "lessons_from_examples",
     "lessons_from_traces",
     "require_own",
     "rows",
+    "rows_hash",
     "unnoted_evidence",
 ]

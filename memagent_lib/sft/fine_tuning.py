@@ -6,11 +6,13 @@ encoded by the encoder that readings use, so training and evaluation have the sa
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from memagent_lib.journal import digest
 from memagent_lib.models import save_adapter
 from memagent_lib.paths import apply_umask
 from memagent_lib.prompts import Encoder
@@ -34,7 +36,16 @@ class Row(NamedTuple):
 
 
 def rows(lessons: Iterable[Lesson], encoder: Encoder) -> list[Row]:
-    """Encode lessons. Raises ``ValueError`` for a reply longer than its budget, or a tokenizer without an end token."""
+    """Encode lessons.
+
+    Raises ``ValueError`` for a reply longer than its budget, a tokenizer without an end token, or a chat template that
+    opens a thought.
+    """
+    if encoder.tokenizer.thoughts.opened:
+        raise ValueError(
+            "the model's chat template begins every reply inside a thought, and lessons have no thoughts: what the "
+            "model learnt would be read as a thought without an end; fine-tune a model that answers without thinking"
+        )
     ends = encoder.tokenizer.end_ids
     if not ends:
         raise ValueError(
@@ -54,6 +65,11 @@ def rows(lessons: Iterable[Lesson], encoder: Encoder) -> list[Row]:
     return found
 
 
+def rows_hash(data: Sequence[Row]) -> str:
+    """Return 16 hex digits that identify encoded lessons and their order."""
+    return digest(json.dumps(data))[:16]
+
+
 def fine_tune(
     recipe: SftRecipe,
     data: Sequence[Row],
@@ -67,15 +83,17 @@ def fine_tune(
 
     ``on_log`` receives the step and its metrics: ``loss``, ``learning_rate``, ``grad_norm`` and ``reply_accuracy``, the
     share of reply tokens that would have been chosen greedily. With ``resume``, continue from the last checkpoint in
-    ``out``, or begin if there is none; ``ValueError`` says what differs from the recipe that the run was begun with.
+    ``out``, or begin if there is none; ``ValueError`` says what differs from the recipe and the data that the run was
+    begun with.
     Adapters are merged into the saved model, and also saved by themselves in ``out / "adapter"``.
     """
     import torch
     from transformers import AutoModelForCausalLM, PrinterCallback
 
-    checkpoint = checkpoint_to_resume(recipe, out) if resume else None
+    lessons = rows_hash(data)
+    checkpoint = checkpoint_to_resume(recipe, out, lessons) if resume else None
     if checkpoint is None:
-        save_recipe(recipe, out)
+        save_recipe(recipe, out, lessons)
     config = recipe.sft
     on_cpu = chosen_device(recipe.model.device) == "cpu"
     if on_cpu:

@@ -110,6 +110,15 @@ def unnoted_evidence(examples: Iterable[Example], config: SftConfig) -> tuple[li
     return unnoted, number
 
 
+def evidence_without_room(examples: Iterable[Example], encoder: Encoder, config: SftConfig) -> list[str]:
+    """Return the ids of the examples whose evidence, as a teacher notes it, is longer than a memory.
+
+    The teacher then leaves a part of it out, and the answer is ``unknown``.
+    """
+    teachers = (_Teacher.of(example, encoder, config) for example in examples)
+    return [teacher.example.id for teacher in teachers if not teacher.has_room(teacher.evidence)]
+
+
 def _written(kind: Kind, memory: str, signal: str) -> str:
     return kind.written(memory, signal) if kind.written else memory
 
@@ -250,12 +259,14 @@ class _Teacher:
         reply = self.config.answer.replace("{evidence}", _text(there)).replace("{answer}", answer)
         return Lesson(prompt, reply.strip())
 
+    def has_room(self, memory: Sequence[str]) -> bool:
+        """Return whether a memory of these statements is in budget. One token is for the end of the reply."""
+        return self.encoder.tokenizer.count(_text(memory)) < self.encoder.budget.memory_tokens
+
     def _fitting(self, memory: list[str], needed: Sequence[str] = ()) -> list[str]:
         """Return the memory without its earliest statements that are not ``needed``, so that its size is in budget."""
-        # One token is for the end of the reply.
-        limit = self.encoder.budget.memory_tokens - 1
         memory = list(memory)
-        while memory and (self.encoder.tokenizer.count(_text(memory)) > limit or len(memory) > self._most(len(needed))):
+        while memory and not (self.has_room(memory) and len(memory) <= self._most(len(needed))):
             spare = next((text for text in memory if text not in needed), memory[0])
             memory.remove(spare)
         return memory

@@ -16,6 +16,7 @@ from memagent_lib.sft.sft_recipe import SftRecipe
 
 RECIPE_FILE = "recipe.json"
 WEIGHTS = "weights of model.path"
+LESSONS = "the hash of the lessons (data, template, reader and tokenizer)"
 FREE = ("model.device", "sft.save_steps", "sft.threads", "tracking.")  # what may differ when a run is resumed
 
 
@@ -50,23 +51,25 @@ def require_own(out: Path, resume: bool) -> None:
         )
 
 
-def save_recipe(recipe: SftRecipe, out: Path) -> None:
-    """Save in ``out`` the recipe that a run begins with, and the hash of the model's weights."""
+def save_recipe(recipe: SftRecipe, out: Path, lessons: str) -> None:
+    """Save in ``out`` the recipe that a run begins with, and the hashes of the model's weights and of its lessons."""
     out.mkdir(parents=True, exist_ok=True)
-    write_atomically(out / RECIPE_FILE, json.dumps(_settings(recipe), indent=2) + "\n")
+    write_atomically(out / RECIPE_FILE, json.dumps(_settings(recipe) | {LESSONS: lessons}, indent=2) + "\n")
 
 
-def checkpoint_to_resume(recipe: SftRecipe, out: Path) -> Path | None:
+def checkpoint_to_resume(recipe: SftRecipe, out: Path, lessons: str = "") -> Path | None:
     """Return the last checkpoint in ``out``, or ``None`` if a run has to begin anew.
 
-    Raises ``ValueError``, which names every difference, if the run was begun with another recipe.
+    Raises ``ValueError``, which names every difference, if the run was begun with another recipe, or with lessons of
+    another hash. Without ``lessons``, which take time to make, only the recipe is compared.
     """
     checkpoint = last_checkpoint(out)
     file = out / RECIPE_FILE
     if checkpoint is None or not file.is_file():
         return checkpoint
     before = json.loads(file.read_text(encoding="utf-8"))
-    differ = differences(before, _settings(recipe), lambda name: name.startswith(FREE))
+    now = _settings(recipe) | {LESSONS: lessons or before.get(LESSONS, lessons)}
+    differ = differences({LESSONS: lessons} | before, now, lambda name: name.startswith(FREE))
     if differ:
         raise ValueError(
             f"--resume continues the run in {out} as it began, and the recipe differs: {'; '.join(differ)}. "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -86,8 +87,8 @@ class SftConfig:
         shares = self.keep + self.done + self.request
         if shares > 1:
             raise ValueError(f"keep, done and request are shares of all replies, together at most 1, got {shares}")
-        if not self.lr > 0:
-            raise ValueError(f"lr must be above 0, got {self.lr}")
+        if not 0 < self.lr < math.inf:
+            raise ValueError(f"lr must be above 0 and finite, got {self.lr}")
         try:
             re.compile(self.statements)
         except re.error as error:
@@ -98,7 +99,7 @@ class SftConfig:
 class SftRecipe:
     """All settings of a warm start. ``model`` and ``reading`` mean the same as in a recipe of ``memagent train``.
 
-    ``model.average_with`` belongs to that command alone.
+    ``model.average_with`` and ``tracking.run_id`` belong to that command alone.
     """
 
     model: ModelConfig
@@ -110,6 +111,8 @@ class SftRecipe:
     def __post_init__(self) -> None:
         if self.model.average_with:
             raise ValueError("model.average_with belongs to memagent train; leave it out of a warm start")
+        if self.tracking.run_id:
+            raise ValueError("tracking.run_id belongs to memagent train; a warm start begins an MLflow run of its own")
 
     @classmethod
     def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> SftRecipe:

@@ -145,6 +145,21 @@ def test_an_adapter_of_other_sizes_is_refused(adapter, tokenizer, tmp_path, cach
         find_model(str(folder))
 
 
+def test_an_adapter_on_a_hub_model_finds_it_in_the_cache(adapter, base, tmp_path, cache, monkeypatch):
+    folder, _ = adapter
+    from_folder = find_model(str(folder))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    model = tmp_path / "hub/models--me--tiny"
+    (model / "refs").mkdir(parents=True)
+    (model / "refs/main").write_text("c" * 40)
+    shutil.copytree(base, model / "snapshots" / ("c" * 40))
+    record_base(folder, "me/tiny", Path("me/tiny"))
+    assert find_model(str(folder)) == from_folder
+    shutil.rmtree(from_folder)
+    merged = Path(find_model(str(folder)))
+    assert json.loads((merged / "source.json").read_text())["base"] == "me/tiny"
+
+
 def test_an_adapter_without_its_base_or_weights_is_refused(adapter, cache):
     folder, _ = adapter
     config = json.loads((folder / "adapter_config.json").read_text())

@@ -164,9 +164,17 @@ def test_a_machine_too_small_for_the_plan_is_refused(config, tmp_path, monkeypat
 
 def test_a_gpu_too_small_for_the_plan_is_refused_at_the_start(config, tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda _: SimpleNamespace(total_memory=1e9))
     with pytest.raises(PlanError, match="a GPU of 1 GB does not hold"):
         launch(but(config, "model", device="cuda"), tmp_path / "run")
+
+
+def test_a_machine_with_too_few_gpus_is_refused_at_the_start(config, tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    on_gpus = but(config, "model", device="cuda")
+    with pytest.raises(RunError, match=r"needs 8 GPUs \(verl.trainer.n_gpus_per_node\) and torch finds 4 on this"):
+        launch(but(on_gpus, "verl", **{"trainer.n_gpus_per_node": 8}), tmp_path / "run")
 
 
 def test_leftovers_are_not_written_over(config, tmp_path):

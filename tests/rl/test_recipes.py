@@ -354,6 +354,62 @@ def test_the_dry_run_refuses_what_the_run_itself_would_refuse(models, tmp_path, 
         planned(next(p for p in RECIPES if p.stem == "pocket_demo"), models, tmp_path, setting)
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            ["actor_rollout_ref.actor.ppo_max_token_len_per_gpu=8000"],
+            r"ppo_max_token_len_per_gpu must be at least 8,\d+, got 8,000: the longest row has 8,\d+ tokens",
+        ),
+        (
+            ["actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu=8000"],
+            r"rollout.log_prob_max_token_len_per_gpu must be at least 8,\d+, got 8,000",
+        ),
+        (
+            ["actor_rollout_ref.rollout.tensor_model_parallel_size=8"],
+            "must divide the model's 28 attention heads, got 8",
+        ),
+        (
+            ["actor_rollout_ref.rollout.tensor_model_parallel_size=4", "trainer.n_gpus_per_node=6"],
+            r"takes 4 GPUs \(.*tensor_model_parallel_size = 4\), which must divide the run's 6",
+        ),
+        (
+            ["actor_rollout_ref.actor.loss_agg_mode=seq-mean"],
+            "verl.actor_rollout_ref.actor: Invalid loss_agg_mode: seq",
+        ),
+        (
+            ["actor_rollout_ref.actor.optim.lr_scheduler_type=linear"],
+            r"actor.optim: assert self.lr_scheduler_type in \[",
+        ),
+        (["actor_rollout_ref.actor.policy_loss.loss_mode=gspoo"], "Unsupported loss mode: gspoo"),
+        (["actor_rollout_ref.actor.kl_loss_type=k9"], "refuses the settings in .verl.: "),
+        (["algorithm.rollout_correction.rollout_is=tokens"], "refuses the settings in .verl.: .*tokens"),
+        (["algorithm.rollout_correction.rollout_rs=token_k1"], "rollout_rs_threshold must be explicitly provided"),
+        (["actor_rollout_ref.actor.clip_ratio_c=0.5"], "refuses the settings in .verl.: .*clip_ratio_c"),
+    ],
+)
+def test_the_dry_run_refuses_what_verl_would_refuse_later(models, tmp_path, settings, words):
+    pytest.importorskip("verl")
+    path = next(p for p in RECIPES if p.stem == "7b_8gpu")
+    with pytest.raises(SettingsError, match=words):
+        planned(path, models, tmp_path, *(f"verl.{setting}" for setting in settings))
+
+
+def test_rows_in_trees_may_be_longer_than_a_micro_batch(models, tmp_path):
+    pytest.importorskip("verl")
+    path = next(p for p in RECIPES if p.stem == "7b_8gpu")
+    small = f"verl.{ACTOR}.ppo_max_token_len_per_gpu=8000"
+    plan = planned(path, models, tmp_path, small, f"verl.{PACKED}=false")
+    assert plan.verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu == 8000
+
+
+def test_null_switches_a_correction_off_as_in_verls_files():
+    pytest.importorskip("verl")
+    from memagent_lib.rl.verl.verl_settings import compose
+
+    assert compose({"algorithm.rollout_correction.rollout_is": "null"}).algorithm.rollout_correction.rollout_is is None
+
+
 def test_a_disk_too_small_for_the_checkpoints_is_refused(models, tmp_path, monkeypatch):
     pytest.importorskip("verl")
     from memagent_lib.rl import PlanError

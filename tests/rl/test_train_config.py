@@ -125,6 +125,21 @@ def test_overrides_win_and_may_be_bare_words(recipe):
         ("verl.algorithm.adv_estimator=rloo", ["must be 'grpo', got 'rloo': advantages are those of train.credit"]),
         ("verl.algorithm.use_kl_in_reward=true", ["must be False, got True: ", f"set verl.{ACTOR}.use_kl_loss"]),
         (f"verl.{ACTOR}.grad_clip=0.5", [f"must be left out, got 0.5: verl reads verl.{ACTOR}.optim.clip_grad"]),
+        ("verl.data.gen_batch_size=256", ["verl.data.gen_batch_size must be left out, got 256: a step draws"]),
+        ("verl.data.max_response_length=2048", ["must be left out, got 2048: the budgets in [reading] decide"]),
+        (f"verl.{ROLLOUT}.name=sglang", ["must be 'vllm', got 'sglang': rollouts are sampled with"]),
+        (f"verl.{ROLLOUT}.calculate_log_probs=false", ["must be True, got False: every step compares"]),
+        (f"verl.{ACTOR}.strategy=megatron", ["must be 'fsdp2', got 'megatron'"]),
+        ("verl.actor_rollout_ref.model.lora.rank=8", ["set verl.actor_rollout_ref.model.lora_rank"]),
+        (f"verl.{ACTOR}.ppo_epochs=0", ["ppo_epochs must be at least 1, got 0"]),
+        (f"verl.{ROLLOUT}.gpu_memory_utilization=90", ["must be above 0 and at most 1, a share of the memory, got 90"]),
+        (f"verl.{ROLLOUT}.gpu_memory_utilization=half", ["a share of the memory, got 'half'"]),
+        (f"verl.{ACTOR}.loss_agg_mode=seq-mean-token-sum-norm", [f"needs verl.{ACTOR}.loss_scale_factor"]),
+        (
+            f"verl.{ACTOR}.checkpoint.save_contents=['hf_model']",
+            ["must contain model, optimizer, extra, got ['hf_model'"],
+        ),
+        ("verl.trainer.nnodes=2", ['nnodes is 2 and cluster.address is "local"', 'set it to "auto" or HOST:PORT']),
         ("verl.trainer.resume_mode=disable", ["must be 'auto', got 'disable': --resume decides whether"]),
     ],
 )
@@ -157,6 +172,10 @@ def test_reused_log_probs_need_our_loss_and_one_optimizer_step(recipe):
     assert Recipe.load(recipe, [gspo]).mini_batches == 1
     with pytest.raises(SettingsError, match=r"loss_mode must be 'memagent' with .*bypass_mode, got 'gspo'"):
         Recipe.load(recipe, [reuse, gspo])
+    with pytest.raises(
+        SettingsError, match=r"rollout_is must be left out with .*bypass_mode, got 'sequence': the loss"
+    ):
+        Recipe.load(recipe, [reuse, "verl.algorithm.rollout_correction.rollout_is=sequence"])
     with pytest.raises(SettingsError, match=r"bypass_mode needs .*ppo_mini_batch_size = data\.train_batch_size = 128"):
         Recipe.load(recipe, [reuse, f"verl.{MINI_BATCH}=64"])
 

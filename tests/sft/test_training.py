@@ -154,7 +154,7 @@ def test_a_stop_before_the_first_checkpoint_loses_no_folder(model_folder, data, 
 
 def test_a_run_is_not_continued_with_another_recipe(model_folder, data, tmp_path):
     begun = recipe(model_folder, data)
-    save_recipe(begun, tmp_path)
+    save_recipe(begun, tmp_path, "aaaa")
     changed = recipe(model_folder, data, lr=2e-3, save_steps=1)
     assert checkpoint_to_resume(changed, tmp_path) is None, "nothing to continue"
     for step in (9, 12):
@@ -162,7 +162,47 @@ def test_a_run_is_not_continued_with_another_recipe(model_folder, data, tmp_path
         (tmp_path / f"checkpoints/checkpoint-{step}/trainer_state.json").touch()
     with pytest.raises(ValueError, match=r"the recipe differs: sft.lr was 0.001 and is 0.002\. Undo that, or start"):
         checkpoint_to_resume(changed, tmp_path)
-    assert checkpoint_to_resume(recipe(model_folder, data, save_steps=1), tmp_path).name == "checkpoint-12"
+    same = recipe(model_folder, data, save_steps=1)
+    assert checkpoint_to_resume(same, tmp_path).name == checkpoint_to_resume(same, tmp_path, "aaaa").name
+    assert checkpoint_to_resume(same, tmp_path, "aaaa").name == "checkpoint-12"
+    with pytest.raises(ValueError, match=r"the lessons \(data, template, .*\) was aaaa and is bbbb"):
+        checkpoint_to_resume(same, tmp_path, "bbbb")
+    record = json.loads((tmp_path / "recipe.json").read_text())
+    (tmp_path / "recipe.json").write_text(json.dumps({key: record[key] for key in record if "lessons" not in key}))
+    assert checkpoint_to_resume(same, tmp_path, "bbbb").name == "checkpoint-12", "an older version recorded no lessons"
+    assert checkpoint_to_resume(same, tmp_path).name == "checkpoint-12"
+
+
+def test_a_run_is_not_continued_with_other_data(model_folder, data, tokenizer, tmp_path, capsys):
+    own = tmp_path / "own.parquet"
+    own.write_bytes(data.read_bytes())
+    command = ["sft", recipe_file(model_folder, own, tmp_path), "--out", str(tmp_path / "out")]
+    command += ["--tracking", str(tmp_path / "mlflow")]
+    assert main(command) == 0
+    save(make("needle", 8, 2, tokenizer, chunks=1, chunk_tokens=160), own)
+    assert main([*command, "--resume"]) == 2
+    assert "the recipe differs: the hash of the lessons" in capsys.readouterr().err
+
+
+def test_evidence_without_room_in_a_memory_is_named(model_folder, data, tmp_path, capsys):
+    command = ["sft", recipe_file(model_folder, data, tmp_path), "--out", str(tmp_path / "out"), "--dry-run"]
+    assert main([*command, "reading.memory_tokens=12"]) == 0
+    printed = capsys.readouterr().out
+    assert "warning: the evidence of 8 of 8 examples" in printed
+    assert "longer than a memory of 12 tokens; their answers are taught as unknown" in printed
+
+
+def test_a_template_that_opens_a_thought_is_refused(model_folder, data, tokenizer, tmp_path):
+    from memagent_lib.text import Tokenizer
+
+    tokenizer.hf.save_pretrained(tmp_path / "thinks")
+    with (tmp_path / "thinks/chat_template.jinja").open("a") as template:
+        template.write("{% if add_generation_prompt %}<think>\n{% endif %}")
+    settings = recipe(model_folder, data)
+    encoder = Encoder(Tokenizer.load(tmp_path / "thinks"), Template.load("short"), settings.reading.budget)
+    assert encoder.tokenizer.still_thinking("The code is 4."), "what a lesson would have taught"
+    with pytest.raises(ValueError, match="begins every reply inside a thought, and lessons have no thoughts"):
+        rows(lessons_from_examples(load(data), encoder, settings.sft), encoder)
 
 
 def test_a_dry_run_prints_two_lessons_and_trains_nothing(model_folder, data, tmp_path, capsys):
@@ -208,6 +248,10 @@ def test_what_a_warm_start_does_not_do_is_refused(model_folder, data, tmp_path):
     path = recipe_file(model_folder, data, tmp_path)
     with pytest.raises(ValueError, match="average_with belongs to memagent train"):
         SftRecipe.load(path, ["model.average_with=x"])
+    with pytest.raises(ValueError, match="run_id belongs to memagent train"):
+        SftRecipe.load(path, ["tracking.run_id=abc"])
+    with pytest.raises(ValueError, match="lr must be above 0 and finite, got inf"):
+        SftRecipe.load(path, ["sft.lr=inf"])
     with pytest.raises(ValueError, match="warmup_steps must be below steps, 2, got 2"):
         SftRecipe.load(path, ["sft.warmup_steps=2"])
 

@@ -13,7 +13,7 @@ from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.cpu import free_bytes, require_free
 from memagent_lib.rl.run.checks import active, checked, require_training, resolved
 from memagent_lib.rl.run.training_plan import TrainingPlan
-from memagent_lib.rl.run.training_run import POLL_S, TrainingRun
+from memagent_lib.rl.run.training_run import POLL_S, RunError, TrainingRun
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
 from memagent_lib.rl.verl.checkpoints import remove_unfinished
 from memagent_lib.rl.verl.verl_settings import encoder_of, leave_out_slow_imports
@@ -36,6 +36,7 @@ def launch(recipe: Recipe, run_folder: str | Path, resume: bool = False, stop_at
     # Checked first, because a complete run must also have been made by this recipe.
     if resume and _complete(recipe, folder):
         return TrainingRun(folder)
+    _require_gpus(recipe, device)
     plan = TrainingPlan.of(recipe, folder, device, encoder_of(recipe))
     plan.check_room(_gpu_memory(recipe, device))
     if device == "cpu":
@@ -59,6 +60,20 @@ def chosen_device(device: str) -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _require_gpus(recipe: Recipe, device: str) -> None:
+    """Raise :class:`RunError` if the run is for GPUs of this machine, and it has too few."""
+    if device == "cpu" or recipe.cluster.address != "local":
+        return
+    import torch
+
+    found = torch.cuda.device_count()
+    if found < recipe.workers:
+        raise RunError(
+            f"the run needs {recipe.workers} GPUs (verl.trainer.n_gpus_per_node) and torch finds {found} on this "
+            'machine; lower it, join a cluster (cluster.address), or set model.device = "cpu"'
+        )
 
 
 def _gpu_memory(recipe: Recipe, device: str) -> float | None:

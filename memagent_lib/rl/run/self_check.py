@@ -17,6 +17,7 @@ from memagent_lib.agent import AgentSettings
 from memagent_lib.backends import shape_of
 from memagent_lib.data import make, save
 from memagent_lib.findings import Finding, Health
+from memagent_lib.models import cached_folder, find_model
 from memagent_lib.paths import bytes_of
 from memagent_lib.prompts import Budget
 from memagent_lib.rl.config import Recipe
@@ -49,6 +50,7 @@ def check_training(
     """
     require_training()
     device = chosen_device("auto")
+    model = find_model(model) if model else ""
     settings = AgentSettings.load(model or tokenizer)
     if settings == AgentSettings():  # of no trained agent: the published sizes would take too long
         settings = AgentSettings(budget=PLAIN)
@@ -100,7 +102,8 @@ def _recipe(folder: Path, model: str, settings: AgentSettings, device: str) -> R
 def check_run(run: TrainingRun, device: str, original: Path, peak_gb: float) -> Iterator[Finding]:
     """Return findings about a finished run: its metrics, its exported policy and its last checkpoint.
 
-    ``original`` is the model folder that training began with; ``peak_gb`` is the measured peak of memory.
+    ``original`` is the model that training began with, a folder or hub name. ``peak_gb`` is the measured peak of
+    memory.
     """
     rows = [row["metrics"] for row in run.folder.rows() if "timing_s/gen" in row["metrics"]]
     apart = max(row["rollout/actor_difference"] for row in rows)
@@ -135,7 +138,10 @@ def _rate(tokens: list[float], seconds: list[float]) -> str:
 
 def _moved(before: Path, after: Path) -> Finding:
     """Measure how far matrices moved. Norms are left out, because small bf16 steps do not change weights near one."""
-    one = {name: w for name, w in weights_of(before).items() if w.dim() > 1}
+    folder = before if before.is_dir() else cached_folder(str(before))
+    one = {name: w for name, w in weights_of(folder).items() if w.dim() > 1} if folder else {}
+    if not one:
+        return Finding("weights moved", f"not measured: no safetensors of {before} on this machine", Health.NOTE)
     other = weights_of(after)
     far = {name: float((tensor.float() - other[name].float()).abs().max()) for name, tensor in one.items()}
     moved = sum(distance > 0 for distance in far.values())

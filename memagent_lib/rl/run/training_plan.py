@@ -7,10 +7,8 @@ a plan also needs prefill and decoding. Planning composes verl's configuration b
 
 from __future__ import annotations
 
-import io
 import shutil
 from collections.abc import Iterator
-from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +33,7 @@ from memagent_lib.rl.run.data_check import bad_examples, guessable, require_enou
 from memagent_lib.rl.run.gpu_memory import FP32, GpuMemory
 from memagent_lib.rl.run.step_work import Work, stage_lines
 from memagent_lib.rl.run_folder import RunFolder
+from memagent_lib.rl.verl.verl_keys import EXTERNAL_LIB
 
 # Shares of a GPU's dense bf16 peak.
 UPDATE_SHARE = 0.35
@@ -92,21 +91,19 @@ class TrainingPlan:
 
         No process is started. The examples are only counted, not checked.
         """
-        from verl.utils.config import validate_config
-
         from memagent_lib.rl.cpu import answer_for_vllm
         from memagent_lib.rl.verl.prefix_trees import attends_to_everything
+        from memagent_lib.rl.verl.verl_checks import require_valid
         from memagent_lib.rl.verl.verl_settings import compose, verl_settings
 
         answer_for_vllm()  # verl's validation looks up the version of "vllm", and the CPU build has another name
         verl = compose(verl_settings(recipe, folder, device))
-        reference = verl.actor_rollout_ref.actor.use_kl_loss
-        with redirect_stdout(io.StringIO()):  # verl prints that its checks have passed
-            validate_config(config=verl, use_reference_policy=reference, use_critic=False)
+        model = config_of(recipe.model.path).get_text_config()
+        require_valid(verl, model.num_attention_heads, encoder.window, rehearse=EXTERNAL_LIB not in recipe.verl)
         existing = next(p for p in (folder.path, *folder.path.parents) if p.exists())
         free = shutil.disk_usage(existing).free + bytes_of(folder.checkpoints)
         shape = shape_of(recipe.model.path)
-        whole = attends_to_everything(config_of(recipe.model.path).get_text_config())
+        whole = attends_to_everything(model)
         work = Work.of(recipe, encoder)
         return cls(recipe, device, shape, work, verl, free, machine_bytes(), full_attention=whole)
 

@@ -19,6 +19,10 @@ MINI_BATCH = f"{ACTOR}.ppo_mini_batch_size"
 LOSS = f"{ACTOR}.policy_loss.loss_mode"
 OWN_LOSS = "memagent"
 REUSE_LOGPROBS = "algorithm.rollout_correction.bypass_mode"
+LOSS_MEAN = f"{ACTOR}.loss_agg_mode"
+LOSS_SCALE = f"{ACTOR}.loss_scale_factor"
+CORRECTIONS = ("algorithm.rollout_correction.rollout_is", "algorithm.rollout_correction.rollout_rs")
+NULL = "null"
 LOGGER = "trainer.logger"
 SAVE_FREQ = "trainer.save_freq"
 TEST_FREQ = "trainer.test_freq"
@@ -30,6 +34,11 @@ LORA_RANK = f"{MODEL}.lora_rank"
 LORA_ALPHA = f"{MODEL}.lora_alpha"
 ADAPTER = f"{MODEL}.lora_adapter_path"  # an adapter to train on, in place of a new one
 PACKED = f"{MODEL}.use_remove_padding"
+EXTERNAL_LIB = f"{MODEL}.external_lib"
+SAVED = f"{ACTOR}.checkpoint.save_contents"
+RESUMED = ("model", "optimizer", "extra")
+"""The parts of a checkpoint (``SAVED``) from which a run continues."""
+GPU_SHARE = f"{ROLLOUT}.gpu_memory_utilization"
 CHAT_TEMPLATE = "data.apply_chat_template_kwargs"  # a table of arguments, empty in verl's own configuration
 
 # The published objective (arXiv 2507.02259) on one device; verl's own defaults train PPO with GAE on eight.
@@ -45,7 +54,7 @@ DEFAULTS: dict[str, Any] = {
     KL_LOSS: True,
     f"{ACTOR}.kl_loss_coef": 1e-3,
     f"{ACTOR}.entropy_coeff": 0.0,
-    f"{ACTOR}.loss_agg_mode": "token-mean",
+    LOSS_MEAN: "token-mean",
     f"{ACTOR}.optim.lr": 1e-6,
     f"{ACTOR}.optim.lr_warmup_steps": 0,
     f"{ACTOR}.optim.lr_scheduler_type": "cosine",
@@ -56,7 +65,8 @@ DEFAULTS: dict[str, Any] = {
     TEST_FREQ: -1,
 }
 
-AT_LEAST_ONE = (STEPS, PROMPTS, MINI_BATCH, SAVE_FREQ, NODES, WORKERS, LORA_ALPHA)
+EPOCHS = f"{ACTOR}.ppo_epochs"
+AT_LEAST_ONE = (STEPS, PROMPTS, MINI_BATCH, EPOCHS, SAVE_FREQ, NODES, WORKERS, LORA_ALPHA)
 AT_LEAST_ZERO = (
     f"{ACTOR}.clip_ratio_low",
     f"{ACTOR}.clip_ratio_high",
@@ -68,7 +78,7 @@ AT_LEAST_ZERO = (
     LORA_RANK,
 )
 KINDS = {name: type(default) for name, default in DEFAULTS.items()}
-KINDS |= dict.fromkeys((STEPS, MINI_BATCH, SAVE_FREQ, LORA_RANK, LORA_ALPHA), int) | {ADAPTER: str}
+KINDS |= dict.fromkeys((STEPS, MINI_BATCH, EPOCHS, SAVE_FREQ, LORA_RANK, LORA_ALPHA), int) | {ADAPTER: str}
 KIND_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
@@ -80,16 +90,23 @@ class Owned(NamedTuple):
 
 
 _DRAWING = Owned("[data] decides which examples a step trains on")
+_LENGTHS = Owned("the budgets in [reading] decide how long prompts and replies are")
 _CHECKPOINTS = Owned("train.keep_checkpoints decides which checkpoints stay")
 OWNED = {
     **dict.fromkeys(("data.shuffle", "data.train_files", "data.train_max_samples"), _DRAWING),
     "data.filter_overlong_prompts": _DRAWING,
+    "data.gen_batch_size": Owned(f"a step draws {PROMPTS} prompts, and train.dynamic_sampling replaces single ones"),
+    **dict.fromkeys(("data.max_prompt_length", "data.max_response_length"), _LENGTHS),
     "algorithm.adv_estimator": Owned("advantages are those of train.credit, within groups as in GRPO", "grpo"),
     "algorithm.use_kl_in_reward": Owned(
         f"advantages come from the rewards as they are; set verl.{KL_LOSS} for a penalty in the loss", False
     ),
     "critic.enable": Owned("the objective has no critic", False),
     f"{ACTOR}.shuffle": Owned("the rows of a batch are shuffled wherever it makes several optimizer steps"),
+    f"{ACTOR}.strategy": Owned("the engine of a run extends verl's FSDP2", "fsdp2"),
+    f"{MODEL}.lora.rank": Owned(f"only verl's Megatron engine reads it; set verl.{LORA_RANK}"),
+    f"{ROLLOUT}.name": Owned("rollouts are sampled with the parameters of vLLM", "vllm"),
+    f"{ROLLOUT}.calculate_log_probs": Owned("every step compares the sampler's probabilities with the actor's", True),
     f"{ACTOR}.grad_clip": Owned(f"verl reads verl.{ACTOR}.optim.clip_grad instead"),
     "trainer.default_local_dir": Owned("checkpoints are in the run's folder, where --resume and the export find them"),
     "trainer.del_local_ckpt_after_load": _CHECKPOINTS,
@@ -150,6 +167,7 @@ def completed(chosen: Mapping[str, Any]) -> dict[str, Any]:
     _check_numbers(values)
     _check_batches(values)
     _check_loss(values)
+    _check_saved(values)
     return values
 
 
@@ -185,6 +203,9 @@ def _check_numbers(values: Mapping[str, Any]) -> None:
         raise ValueError(f"verl.{ROLLOUT}.temperature must be above 0, got {temperature}: {reason}")
     if not 0 < values[FINAL_LR] <= 1:
         raise ValueError(f"verl.{FINAL_LR} must be above 0 and at most 1, got {values[FINAL_LR]}")
+    share = values.get(GPU_SHARE, 1)
+    if type(share) not in (int, float) or not 0 < share <= 1:
+        raise ValueError(f"verl.{GPU_SHARE} must be above 0 and at most 1, a share of the memory, got {share!r}")
     examples = values["data.val_max_samples"]
     if examples < 1 and examples != -1:
         raise ValueError(f"verl.data.val_max_samples must be at least 1, or -1 for all, got {examples}")
@@ -208,4 +229,23 @@ def _check_loss(values: Mapping[str, Any]) -> None:
         raise ValueError(
             f"verl.{LOSS} must be {OWN_LOSS!r} with {REUSE_LOGPROBS}, got {loss!r}: without the old policy's forward "
             "pass, only that loss compares the actor with the sampler"
+        )
+    if values[LOSS_MEAN] == "seq-mean-token-sum-norm" and not values.get(LOSS_SCALE):
+        raise ValueError(
+            f"verl.{LOSS_MEAN} = {values[LOSS_MEAN]!r} needs verl.{LOSS_SCALE}, such as the longest reply in tokens: "
+            "without it, verl divides each micro-batch by the longest reply that happens to be in it"
+        )
+    for name in CORRECTIONS:
+        if values[REUSE_LOGPROBS] and values.get(name, NULL) != NULL:
+            raise ValueError(
+                f"verl.{name} must be left out with {REUSE_LOGPROBS}, got {values[name]!r}: the loss compares with the "
+                "sampler's probabilities already, and verl then corrects nothing else"
+            )
+
+
+def _check_saved(values: Mapping[str, Any]) -> None:
+    saved = values.get(SAVED, RESUMED)
+    if not isinstance(saved, list | tuple) or not set(RESUMED) <= set(saved):
+        raise ValueError(
+            f"verl.{SAVED} must contain {', '.join(RESUMED)}, got {saved!r}: a resumed run continues from all of them"
         )

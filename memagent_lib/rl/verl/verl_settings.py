@@ -25,6 +25,7 @@ from memagent_lib.rl.verl.verl_keys import (
     LOGGER,
     LOSS,
     MINI_BATCH,
+    NULL,
     OWN_LOSS,
     PACKED,
     REUSE_LOGPROBS,
@@ -73,7 +74,8 @@ def encoder_of(recipe: Recipe) -> Encoder:
 def compose(settings: dict[str, Any]) -> Any:
     """Return verl's whole configuration with ``settings`` applied, in the form that verl's main function receives.
 
-    Raises :class:`SettingsError` for a name that verl does not define and that has no leading ``+``.
+    The text ``null`` stands for no value, as in verl's own files, because TOML has no word for it. Raises
+    :class:`SettingsError` for a name that verl does not define and that has no leading ``+``.
     """
     from hydra import compose as hydra_compose
     from hydra import initialize_config_module
@@ -89,7 +91,7 @@ def compose(settings: dict[str, Any]) -> Any:
         known = set(table or ())  # a set, because `in` on the table overlooks values that are still missing (???)
         if not added and leaf not in known:
             raise SettingsError(f"verl has no setting {key!r}; {_nearest(config, key)}to add it, write '+{key}'")
-        OmegaConf.update(config, key, value, force_add=True, merge=True)
+        OmegaConf.update(config, key, None if value == NULL else value, force_add=True, merge=True)
     return config
 
 
