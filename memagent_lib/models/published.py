@@ -14,7 +14,8 @@ from pathlib import Path
 
 from memagent_lib.errors import MissingFile
 from memagent_lib.models.gguf_files import converted
-from memagent_lib.models.model_cache import ModelError, cache_folder, file_hash, made_once, require_disk
+from memagent_lib.models.model_cache import ModelError, cache_folder, file_hash, made_once, require_disk, source_of
+from memagent_lib.paths import bytes_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +100,20 @@ def fetched(model: PublishedModel) -> Path:
 
 
 def models_table() -> str:
-    """Return a description of every published model."""
-    return "\n".join(model.describe() for model in PUBLISHED.values())
+    """Return a description of every published model, and what else the cache has: from files and adapters."""
+    lines = [model.describe() for model in PUBLISHED.values()]
+    published = {model.folder for model in PUBLISHED.values()}
+    others = [folder for folder in sorted(cache_folder().glob("*")) if folder not in published and source_of(folder)]
+    if others:
+        sizes = [bytes_of(folder) / 1e9 for folder in others]
+        lines.append(
+            f"made from GGUF files and adapters: {sum(sizes):.1f} GB in {cache_folder()}; any of these folders can be "
+            "deleted, and is made again when it is needed"
+        )
+        for folder, size in zip(others, sizes, strict=True):
+            source = source_of(folder)
+            lines.append(f"  {folder.name}: {size:.1f} GB, from {source.get('adapter') or source['file']}")
+    return "\n".join(lines)
 
 
 def _download(model: PublishedModel, folder: Path) -> None:

@@ -4,6 +4,7 @@ import hashlib
 import socket
 import zipfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -101,6 +102,16 @@ def test_the_list_names_licence_size_and_state(cache, capsys):
     assert "smollm2: SmolLM2-135M-Instruct of Hugging Face" in printed
     assert "licence Apache-2.0" in printed
     assert "fetch it (93 MB to download, 0.5 GB on disk) with: memagent model smollm2" in printed
+
+
+def test_the_list_has_what_was_made_from_other_files(gguf, cache, capsys):
+    folder = find_model(str(gguf()))
+    size = sum(file.stat().st_size for file in Path(folder).iterdir())
+    capsys.readouterr()
+    assert main(["model"]) == 0
+    printed = capsys.readouterr().out
+    assert f"made from GGUF files and adapters: {size / 1e9:.1f} GB in {cache}; any of these folders" in printed
+    assert f"  {Path(folder).name}: {size / 1e9:.1f} GB, from tiny.gguf" in printed
 
 
 def test_an_unknown_model_is_refused_with_the_names(capsys):
