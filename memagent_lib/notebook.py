@@ -1,6 +1,6 @@
-"""How a notebook displays errors and figures: a mistake as one line, a figure in the colours of the page.
+"""What notebooks share: a mistake is one line, a figure has the colours of the page, one value is a list of one.
 
-This module depends on IPython and matplotlib, not on agents, runs or results.
+This module depends on IPython, pandas and matplotlib, not on agents, runs or results.
 """
 
 from __future__ import annotations
@@ -24,18 +24,29 @@ _HIDE_PNG = (
 def prepare() -> None:
     """Let the running notebook display mistakes and interrupts as one line each, and figures in the page's colours.
 
+    Tables display their text as it is: JupyterLab would draw what stands between two dollar signs as a formula.
+
     A cell still fails with the error itself, so that papermill stops there. An error that was not raised by this
     library's own code has its traceback as before; ``%debug`` has the frames of every error. Outside IPython this has
     no effect.
     """
+    import pandas as pd
     from IPython import get_ipython
 
     shell = get_ipython()
     if shell is None:
         return
+    pd.set_option("display.html.use_mathjax", False, "styler.html.mathjax", False)
     shell.set_custom_exc((UserError, ValueError, OSError, ImportError, KeyboardInterrupt), _display)
     figures = shell.display_formatter.ipython_display_formatter
     figures.for_type_by_name("matplotlib.figure", "Figure", _display_figure)  # by name: does not import matplotlib
+
+
+def listed(parameter: object) -> list[Any]:
+    """Return a notebook's parameter as a list. Papermill's ``-p`` gives one value where a list is meant."""
+    if parameter is None:
+        return []
+    return list(parameter) if isinstance(parameter, (list, tuple)) else [parameter]
 
 
 def _display_figure(figure: Figure) -> None:

@@ -170,7 +170,8 @@ class Readings:
             "turned_away": [each.text for each in this.bad_memory.replies] if this.bad_memory else [],
             "edited": reply.finish_reason == "edited",
             "tokens": [reply.prompt_tokens, reply.cached_tokens, reply.reply_tokens],
-            "editable": prompt.kind.reads and can_continue(result.trace.reader),
+            # A reading that several questions share was read before this question was known.
+            "editable": prompt.kind.reads and not result.sharing and can_continue(result.trace.reader),
         }
 
     def phrases(self, key: str) -> dict[str, Any]:
@@ -210,7 +211,7 @@ class Readings:
         beside: str | None = None,
         turn: int | None = None,
     ) -> dict[str, Any]:
-        """Return the inspector's initial state: a failure that lost evidence while another policy was right, if any.
+        """Return the inspector's initial state: a failure where another policy was right, if any that lost evidence.
 
         Otherwise it is the reading that comes closest to that. It opens at the turn that lost the evidence, or at the
         ``first`` turn of its :meth:`story`. Arguments narrow the choice; an unknown value raises
@@ -228,8 +229,8 @@ class Readings:
             other = others[entry["key"]]
             return (
                 entry["right"],
-                str(Fate.LOST) not in entry["fates"],
                 not (other and other["right"]),
+                str(Fate.LOST) not in entry["fates"],
                 bool(other and str(Fate.LOST) in other["fates"]),
                 not entry["fates"],
             )

@@ -29,6 +29,8 @@ SCRIPT = SAVE_TEXT + "".join(
 """The inspector and its table of readings as one JavaScript module."""
 ROOM_MB = 8.0
 _FATE_OF_LETTER = {fate.letter: fate for fate in FATES}
+_WORST_LAST = "namhl"
+"""The letters of fates as inspector.js orders them for bars of several turns."""
 _MARGIN_CHARS = 160
 _TIMELINE_WIDTH = 600
 _BARS_BOTTOM = 26
@@ -169,33 +171,38 @@ def _turn(detail: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _timeline(story: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one bar per turn, and marks at the turns with evidence.
+    """Return bars, and marks at the turns with evidence. A bar is a turn; of a long reading, it is several turns.
 
-    A bar's colour is the fate of the evidence, and its height the length of the reply.
+    A bar's colour is the fate of the evidence, the worst one of several turns, and its height the length of the longest
+    reply.
     """
     n = len(story["fates"])
     longest = max(story["tokens"], default=1) or 1
-    pitch = _TIMELINE_WIDTH / max(1, n)
-    # With thousands of turns a gap would be wider than its bar.
-    gap = 1 if n <= _MOST_BARS_WITH_GAPS else 0
+    number = min(n, _TIMELINE_WIDTH)
+    width = _TIMELINE_WIDTH / max(1, number)
+    # With hundreds of bars a gap would be wider than its bar.
+    gap = 1 if number <= _MOST_BARS_WITH_GAPS else 0
+    cut = set(story["cut"])
+    bad = set(story["bad"])
     bars = []
-    for turn, (letter, tokens) in enumerate(zip(story["fates"], story["tokens"], strict=True)):
-        fate = _FATE_OF_LETTER[letter]
-        height = 4 + _TALLEST_BAR * tokens / longest  # an empty reply is visible too
-        title = f"turn {turn + 1}: {fate.words}"
-        if turn in story["cut"]:
+    for bar, (first, end) in enumerate(pairwise(n * at // number for at in range(number + 1))):
+        turns = range(first, end)
+        fate = _FATE_OF_LETTER[max(story["fates"][first:end], key=_WORST_LAST.index)]
+        height = 4 + _TALLEST_BAR * max(story["tokens"][first:end]) / longest  # an empty reply is visible too
+        title = f"turn {end}: {fate.words}" if len(turns) == 1 else f"turns {first + 1:,} to {end:,}: {fate.words}"
+        if not cut.isdisjoint(turns):
             title += "; cut"
-        if turn in story["bad"]:
+        if not bad.isdisjoint(turns):
             title += "; a reply was no memory"
         bars.append(
             {
                 "css": fate.css,
                 "title": title,
-                "x": f"{turn * pitch:.2f}",
+                "x": f"{bar * width:.2f}",
                 "y": f"{_BARS_BOTTOM - height:.2f}",
-                "width": f"{pitch - gap:.2f}",
+                "width": f"{width - gap:.2f}",
                 "height": f"{height:.2f}",
             }
         )
-    marks = [f"{(turn + 0.5) * pitch:.1f}" for turn in story["evidence"]]
-    return {"bars": bars, "marks": marks, "turns": n, "width": _TIMELINE_WIDTH}
+    marks = dict.fromkeys(f"{(turn + 0.5) * _TIMELINE_WIDTH / n:.1f}" for turn in story["evidence"])
+    return {"bars": bars, "marks": list(marks), "turns": n, "width": _TIMELINE_WIDTH}

@@ -38,9 +38,10 @@ def show(
 
     A run is an MLflow id, or a folder with its results. Each has a name of its own: its policy or folder, with the
     settings that differ, a part of the id or more of the path where two share it. ``opening`` (``policy``, ``reader``,
-    ``chunks``, ``example``, ``beside``, ``turn``) chooses the reading to display first; by default it is the first
-    failure that lost evidence. ``agents`` maps each policy to a function that opens its agent, for continuing from an
-    edited memory; the default for runs are :func:`~memagent_lib.tracking.agent_openers`.
+    ``chunks``, ``example``, ``beside``, ``turn``) chooses the reading to display first; by default it is a failure
+    where another policy was right, if any that lost evidence. ``agents`` maps each policy to a function that opens its
+    agent, for continuing from an edited memory; the default for runs are
+    :func:`~memagent_lib.tracking.agent_openers`.
     """
     live = ""
     openers: Callable[[], Mapping[str, Callable[[], Agent]]] = dict
@@ -74,7 +75,7 @@ def _load(
     results: dict[str, list[Result]] = {}
     if run_ids:
         try:
-            experiment = Experiment.open(tracking)
+            experiment = Experiment.open(tracking, create=False)
             names = run_names(experiment, run_ids)
             for run_id in run_ids:
                 results |= _apart(names[run_id], _by_step(load_results(experiment.join(run_id))))

@@ -23,7 +23,8 @@ class Page:
     body: str = field(repr=False)
 
     def _repr_html_(self) -> str:
-        return self.body
+        # Else JupyterLab draws what stands between two dollar signs, such as prices, as a formula.
+        return f'<div class="mathjax_ignore">{self.body}</div>'
 
     def save(self, path: str | Path) -> Path:
         """Write a self-contained page that follows the browser's light or dark theme."""

@@ -45,4 +45,4 @@ class SavedCopy:
             self._handle.update(HTML(self._markup(page)))
 
     def _markup(self, page: Page) -> str:
-        return f'{_HIDE % self._live}<div class="ma-saved-copy">{page.body}</div>'
+        return f'{_HIDE % self._live}<div class="ma-saved-copy">{page._repr_html_()}</div>'

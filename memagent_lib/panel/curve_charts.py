@@ -9,10 +9,13 @@ from typing import Any
 
 import pandas as pd
 
-from memagent_lib.plots import COLOURS, WINDOW, running_mean, svg_markup
+from memagent_lib.plots import WINDOW, colours_of, running_mean, svg_markup
 
 Points = Sequence[tuple[int, float]]
+Write = Callable[..., str]
 MOST_POINTS = 200
+_TICK_DIGITS = 8
+"""Enough to write a tick as it is: rounded, several ticks of a narrow range would have the same or a wrong number."""
 _INK = "#010203"  # later replaced by "currentColor", which matplotlib does not accept
 # matplotlib writes these into an SVG; a date would make the same chart differ on every draw.
 _METADATA = ("Creator", "Date", "Format", "Type")
@@ -30,19 +33,19 @@ def smoothed(points: Points) -> bool:
     return len(points) >= 2 * WINDOW
 
 
-def svg_chart(lines: Mapping[str, Points], write: Callable[[float], str], most: float | None = None) -> str:
+def svg_chart(lines: Mapping[str, Points], write: Write, most: float | None = None) -> str:
     """Return a chart as SVG: for each of ``lines`` a dot per step, and a line along their running mean.
 
     If there are only a few dots (:func:`smoothed`), the line connects them instead. Beyond :data:`MOST_POINTS` steps, a
-    dot is the mean of several. ``write`` formats a value as text; ``most`` is the largest possible value. Unless a
-    value is negative, the axis begins just below 0 or higher.
+    dot is the mean of several. ``write`` formats a value as text, and takes a number of digits for the axis. ``most``
+    is the largest possible value. Unless a value is negative, the axis begins just below 0 or higher.
     """
     thinned = tuple((name, tuple(_thinned(points))) for name, points in lines.items())
     return _draw(thinned, write, most)
 
 
 @lru_cache(maxsize=64)  # a live page is drawn every second, and most charts have not changed
-def _draw(lines: tuple[tuple[str, Points], ...], write: Callable[[float], str], most: float | None) -> str:
+def _draw(lines: tuple[tuple[str, Points], ...], write: Write, most: float | None) -> str:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -50,16 +53,16 @@ def _draw(lines: tuple[tuple[str, Points], ...], write: Callable[[float], str], 
         # Not pyplot: this runs in a thread, and pyplot would retain every figure.
         figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
         ax = figure.subplots()
-        titles = [_line(ax, number, name, points, write) for number, (name, points) in enumerate(lines)]
+        colours = colours_of(name for name, _ in lines)
+        titles = [_line(ax, number, name, points, write, colours[name]) for number, (name, points) in enumerate(lines)]
         _style(ax, lines, write, most)
         svg = svg_markup(figure, transparent=True, metadata=dict.fromkeys(_METADATA))
     return _with_titles(svg, titles).replace(_INK, "currentColor")
 
 
-def _line(ax: Any, number: int, name: str, points: Points, write: Callable[[float], str]) -> list[str]:
+def _line(ax: Any, number: int, name: str, points: Points, write: Write, colour: str) -> list[str]:
     """Draw one line; return the texts that its dots display on hover."""
     steps, values = zip(*points, strict=True)
-    colour = COLOURS[number % len(COLOURS)]
     ax.plot(steps, values, "o", color=colour, alpha=0.65, markersize=2.8, markeredgewidth=0, gid=f"dots-{number}")
     line = running_mean(pd.Series(values)) if smoothed(points) else values
     ax.plot(steps, line, color=colour, linewidth=1.4)
@@ -67,7 +70,7 @@ def _line(ax: Any, number: int, name: str, points: Points, write: Callable[[floa
     return [f"step {step}: {prefix}{write(value)}" for step, value in points]
 
 
-def _style(ax: Any, lines: Sequence[tuple[str, Points]], write: Callable[[float], str], most: float | None) -> None:
+def _style(ax: Any, lines: Sequence[tuple[str, Points]], write: Write, most: float | None) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     values = [value for _, points in lines for _, value in points]
@@ -80,7 +83,7 @@ def _style(ax: Any, lines: Sequence[tuple[str, Points]], write: Callable[[float]
         high = min(high, most * 1.04)
     ax.set_ylim(low, high)
     ax.yaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 2.5, 5, 10]))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: write(value, _TICK_DIGITS)))
     ax.xaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))
     ax.grid(True, axis="y", color="#808080", alpha=0.3, linewidth=0.6)
     ax.tick_params(colors=_INK, length=0, pad=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,11 +12,11 @@ from markupsafe import Markup
 
 from memagent_lib.evaluation import Result
 from memagent_lib.pages import Page, render
-from memagent_lib.panel.curve_charts import Points, smoothed, svg_chart
+from memagent_lib.panel.curve_charts import Points, Write, smoothed, svg_chart
 from memagent_lib.panel.progress import Follower, Progress
 from memagent_lib.panel.run_access import attach, outcome
 from memagent_lib.paths import display
-from memagent_lib.plots import COLOURS, WINDOW
+from memagent_lib.plots import WINDOW, colours_of
 from memagent_lib.rl import TrainingRun
 from memagent_lib.trace import Turn
 
@@ -33,18 +33,18 @@ class Tile(NamedTuple):
 
     title: str
     metrics: dict[str, str]
-    write: Callable[[float], str]
+    write: Write
     about: str
 
 
-def percent(value: float) -> str:
-    return f"{value:.0%}"
+def percent(value: float, digits: int = 3) -> str:
+    return f"{100 * value:.{digits}g}%"
 
 
-def number(value: float) -> str:
-    if abs(value) >= 100:
+def number(value: float, digits: int = 3) -> str:
+    if abs(value) >= 10 ** (digits - 1):
         return f"{value:,.0f}"
-    return f"{value:.3g}"
+    return f"{value:,.{digits}g}"
 
 
 _REPLY_LENGTHS = {
@@ -180,7 +180,8 @@ def curves(progress: Progress) -> Markup:
             continue
         # The page explains lines once, below all charts.
         any_smoothed = any_smoothed or any(smoothed(points) for points in lines.values())
-        last = [(name, tile.write(points[-1][1]), COLOURS[i % 6]) for i, (name, points) in enumerate(lines.items())]
+        colours = colours_of(lines)
+        last = [(name, tile.write(points[-1][1]), colours[name]) for name, points in lines.items()]
         most = 1.0 if tile.write is percent else None
         svg = svg_chart(lines, tile.write, most)
         crossed = [sign for sign in progress.signs if set(sign.bound.metrics) & set(tile.metrics)]

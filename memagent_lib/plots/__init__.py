@@ -20,6 +20,7 @@ from memagent_lib.plots.evaluation_plots import (
 from memagent_lib.plots.figure_style import (
     COLOURS,
     WINDOW,
+    colours_of,
     running_mean,
     save_figure,
     svg_in_page_colours,
@@ -33,6 +34,7 @@ __all__ = [
     "accuracy_by_length",
     "accuracy_by_task",
     "capture_and_retention",
+    "colours_of",
     "cost_by_length",
     "data_overview",
     "document_lengths",

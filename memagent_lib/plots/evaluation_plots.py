@@ -23,6 +23,7 @@ from memagent_lib.plots.figure_style import (
     WINDOW,
     axes_or_new,
     colours_of,
+    cost_axis,
     count_axis,
     dashes_of,
     finish,
@@ -53,6 +54,7 @@ _ACCURACY = "Accuracy against document length"
 _EVIDENCE = "Is the evidence noted, and does it stay in memory?"
 _DEPTH = "Does the position of the evidence matter?"
 _COST = "Cost against document length"
+_MEMORY = "Memory length by turn"
 _PHRASES = "What was in memory, and for how long?"
 _ALL_FAILED = "every reading failed"
 _LONGEST_TITLE = 28
@@ -223,7 +225,7 @@ def _rates(group: pd.DataFrame, column: str) -> dict[int, Rate]:
 
 
 def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw the length in tokens of the reply to each chunk: the mean over traces and the middle 80 %.
+    """Draw the length in tokens of the reply of each turn that reads: the mean over traces and the middle 80 %.
 
     For the reader ``overwrite`` the reply is the new memory. A gate's KEEP counts its own token, not the memory that
     stays, and thoughts count too. Takes turn rows (:meth:`memagent_lib.trace.Trace.to_frame`), and draws one line per
@@ -231,6 +233,9 @@ def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """
     ax = axes_or_new(ax, 6.8, 3.8)
     reads = traces[traces["kind"].isin(READ_KINDS)]
+    if reads.empty:
+        return without_data(ax, _MEMORY, "no reading has a memory")
+    reads = reads.astype({"reply_tokens": float})
     if "policy" not in reads:
         reads = reads.assign(policy="memory")
     if "reader" in reads:
@@ -238,27 +243,27 @@ def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None) -> Axes:
         reads = reads.assign(policy=[line_name(policy, reader) for policy, reader in pairs])
     colours = colours_of(reads["policy"])
     ends: list[LineEnd] = []
-    readings = 0
+    counts: list[int] = []
     for name, group in reads.groupby("policy", sort=False):
         tokens = group.groupby("turn")["reply_tokens"]
         mean = tokens.mean()
         # Turn 1 has every reading; later turns only those of long documents.
-        readings = max(readings, tokens.size().max())
+        counts += list(tokens.size())
         # A line of one point would be invisible.
         ax.plot(mean.index, mean, marker="o" if len(mean) == 1 else "", color=colours[name])
         _band(ax, mean.index, tokens.quantile(0.1), tokens.quantile(0.9), colours[name])
         cut = group[group["finish_reason"] == "length"]
         ax.plot(cut["turn"], cut["reply_tokens"], "x", color=colours[name], markersize=5, alpha=0.5)
         ends.append(LineEnd(mean.index[-1], mean.iloc[-1], str(name), colours[name]))
-    count_axis(ax, "chunk")
+    count_axis(ax, "turn")
     ax.set(ylabel="memory, tokens", ylim=(0, None))
     label_ends(ax, ends if len(ends) > 1 else ())
     captions = []
-    if readings > 1:
-        captions.append(f"mean and middle 80 % of {readings:,} readings")
+    if max(counts) > 1:
+        captions.append(f"{sample_sizes('readings per turn', counts)}; mean and middle 80 %")
     if (reads["finish_reason"] == "length").any():
         captions.append("x: cut at the token limit")
-    return finish(ax, "Memory length by turn", "; ".join(captions))
+    return finish(ax, _MEMORY, "; ".join(captions))
 
 
 def reward_curve(curve: pd.DataFrame, metric: str = REWARD, label: str = "reward", ax: Axes | None = None) -> Axes:
@@ -328,7 +333,8 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     logarithmic(ax.yaxis)
     lengths = rows["chunks"]
     rows = _with_a_length(rows)
-    rows = rows.assign(cost=rows["prompt_tokens"] + rows["reply_tokens"])
+    # Beside a line whose readings all failed, pandas stores numbers as objects.
+    rows = rows.assign(cost=(rows["prompt_tokens"] + rows["reply_tokens"]).astype(float))
     ends: list[LineEnd] = []
     counts: list[int] = []
     linear: pd.Series | None = None
@@ -349,6 +355,8 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     if linear is not None:
         ax.plot(linear.index[[0, -1]], linear.iloc[[0, -1]], ":", color=GREY, linewidth=1.2, zorder=1)
     ax.set_ylabel("tokens per document")
+    if rows["cost"].nunique() == 1:  # matplotlib gives a logarithmic axis of a single value no width
+        ax.set_ylim(rows["cost"].iloc[0] / 2, rows["cost"].iloc[0] * 2)
     length_axis(ax, lengths, tokens_of_a_chunk(rows))
     if rows["chunks"].nunique() == 1:
         ax.margins(x=0.8)
@@ -364,8 +372,6 @@ def score_against_cost(results: pd.DataFrame, cost: str = "tokens", ax: Axes | N
     the left of it. Readers without a memory are hollow, and lines at one point are rings around one another. Raises
     ``ValueError`` as :func:`memagent_lib.evaluation.score_and_cost` does.
     """
-    from matplotlib.ticker import MaxNLocator
-
     points = score_and_cost(results, cost).reset_index(drop=True)
     ax = axes_or_new(ax, 6.8, 4.4)
     owners = owners_of(keyed(results))
@@ -382,13 +388,7 @@ def score_against_cost(results: pd.DataFrame, cost: str = "tokens", ax: Axes | N
         handles += ax.plot(point[cost], point["accuracy"], label=point["line"], **look)
     best = points[points["pareto"]].sort_values(cost)
     ax.plot(best[cost], best["accuracy"], drawstyle="steps-post", color=GREY, linewidth=1.2, zorder=1)
-    # A logarithmic axis labels costs that are close together with a dozen long numbers, one over the other.
-    if points[cost].max() >= 3 * points[cost].min() > 0:
-        ax.set_xscale("log")
-        logarithmic(ax.xaxis)
-    else:
-        ax.xaxis.set_major_locator(MaxNLocator(6))
-        ax.xaxis.set_major_formatter("{x:,g}")
+    cost_axis(ax, points[cost])
     ax.set_xlabel(COSTS[cost])
     share_axis(ax, "accuracy")
     label_ends(ax, (), handles)
@@ -445,7 +445,8 @@ def _cells(rows: pd.DataFrame, bins: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     # Edges of equal width, so that all heat maps of a report can be compared.
     edges = [i / bins for i in range(bins + 1)]
     depth_bin = pd.cut(rows["depth"], edges, include_lowest=True, labels=range(bins))
-    cells = rows.groupby([depth_bin, "chunks"], observed=False)["score"].agg(["mean", "size"])
+    scores = rows["score"].astype(float)  # objects, as in cost_by_length
+    cells = scores.groupby([depth_bin, rows["chunks"]], observed=False).agg(["mean", "size"])
     return cells["mean"].unstack("chunks"), cells["size"].unstack("chunks")
 
 
@@ -482,7 +483,7 @@ def paired_differences(differences: pd.DataFrame, ax: Axes | None = None) -> Axe
     # Lengths are whole numbers, and pandas keeps them as floats beside an unknown one.
     lengths = [f"{row['chunks']:,.0f} chunks" if row["chunks"] > 0 else "no set length" for row in rows]
     ax.set_yticks(range(len(rows)), lengths)
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{100 * x:+.0f}" if x else "0"))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{100 * x:+.6g}" if x else "0"))
     ax.grid(True, axis="x")
     ax.grid(False, axis="y")
     caption = f"{sample_sizes('documents', differences['n'])} read by both; 95 % intervals of the paired difference"

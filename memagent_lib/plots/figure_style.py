@@ -6,9 +6,10 @@ Figures have a transparent background and grey ink, so that one image is legible
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,10 @@ BASELINE_WORDS = {
 }
 WINDOW = 5
 """How many steps a running mean covers."""
+PLAIN = "{x:,.10g}"
+"""How numbers on an axis are written: without an exponent, and without zeros at the end."""
+_LABELLED = ((30, (1, 2, 5)), (300, (1, 3)), (math.inf, (1,)))
+"""The first digits of the costs that have labels, if the highest cost is up to so many times the lowest one."""
 LONGEST_NAME = 48
 """Longer names in a legend are shortened."""
 OTHER_SCRIPTS = (
@@ -48,6 +53,8 @@ OTHER_SCRIPTS = (
     *("Arial Unicode MS", "Unifont"),
 )
 """Fonts for letters that matplotlib's own font lacks, as far as the system has them."""
+_LETTERS_PER_INCH = 9
+"""Fewer letters of an axis fit into an inch of it, because the axes shrink for what stands beside them."""
 _SEED = re.compile(r", seed \d+(?=,|$)")
 # matplotlib writes a label with an exponent as a group of spans.
 _TEXT_FILL = re.compile(r"(?P<before><(?:text|tspan|g) [^>]*)fill: (?P<colour>#[0-9a-f]{6})")
@@ -231,14 +238,14 @@ def owners_of(rows: pd.DataFrame) -> dict[str, str]:
 
 def colours_of(names: Iterable[str]) -> dict[str, str]:
     """Assign a colour to each name in order of appearance. Names that differ only in their seed share a colour."""
-    import seaborn as sns
-
     order = list(dict.fromkeys(names))
     without_seeds = list(dict.fromkeys(map(without_seed, order)))
-    palette: Sequence[Any] = COLOURS
+    palette: Sequence[str] = COLOURS
     if len(without_seeds) > len(COLOURS):
+        import seaborn as sns
+
         # More policies than colours made by hand: evenly spaced hues of one lightness.
-        palette = sns.husl_palette(len(without_seeds), s=0.8, l=0.5)
+        palette = sns.husl_palette(len(without_seeds), s=0.8, l=0.5).as_hex()
     colours = dict(zip(without_seeds, palette, strict=False))
     return {name: colours[without_seed(name)] for name in order}
 
@@ -313,13 +320,28 @@ def share_axis(ax: Axes, label: str) -> None:
     percent_axis(ax.yaxis)
 
 
-def logarithmic(axis: Axis) -> None:
-    """Give a logarithmic axis plain numbers, at 1, 2 and 5 times each power of ten."""
+def logarithmic(axis: Axis, digits: Sequence[int] = (1, 2, 5)) -> None:
+    """Give a logarithmic axis plain numbers, at ``digits`` times each power of ten."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter("{x:,g}")
+    axis.set_major_locator(LogLocator(subs=digits))
+    axis.set_major_formatter(PLAIN)
     axis.set_minor_formatter(NullFormatter())
+
+
+def cost_axis(ax: Axes, costs: pd.Series) -> None:
+    """Give the horizontal axis plain numbers with room for each; it is logarithmic if the costs differ much."""
+    from matplotlib.ticker import MaxNLocator
+
+    least = costs.min()
+    most = costs.max()
+    # A logarithmic axis labels costs that are close together with a dozen long numbers, one over the other.
+    if most >= 3 * least > 0:
+        ax.set_xscale("log")
+        logarithmic(ax.xaxis, next(digits for times, digits in _LABELLED if most <= times * least))
+    else:
+        ax.xaxis.set_major_locator(MaxNLocator(5))
+        ax.xaxis.set_major_formatter(PLAIN)
 
 
 def count_axis(ax: Axes, label: str) -> None:
@@ -338,15 +360,28 @@ def length_axis(ax: Axes, chunks: pd.Series, chunk_tokens: int | None) -> None:
 
     lengths = sorted(chunks.dropna().unique())
     ax.set_xlabel(length_axis_label(chunks, chunk_tokens))
-    ticks: list[float] = []
-    for length in lengths:
-        # Labels of lengths closer than a tenth of the axis would overlap; the first of them stays.
-        if not ticks or length / ticks[-1] >= (lengths[-1] / lengths[0]) ** 0.1:
-            ticks.append(length)
     ax.set_xscale("log", base=2)
+    labels = {length: length_label(length, chunk_tokens) for length in lengths}
+    ticks = _apart(labels, _LETTERS_PER_INCH * ax.bbox.width / ax.figure.dpi) if labels else []
     ax.xaxis.set_major_locator(FixedLocator(ticks))
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.set_xticklabels([length_label(length, chunk_tokens) for length in ticks])
+    ax.set_xticklabels([labels[length] for length in ticks])
+
+
+def _apart(labels: Mapping[float, str], letters: float) -> list[float]:
+    """Return the lengths whose labels do not overlap on a logarithmic axis with room for so many ``letters``.
+
+    Of lengths that are too close, the longest stays.
+    """
+    widths = {length: max(map(len, label.split("\n"))) for length, label in labels.items()}
+    longest = max(labels)
+    span = math.log(longest / min(labels))
+    chosen = [longest]
+    for length in sorted(labels, reverse=True)[1:]:
+        room = letters * math.log(chosen[-1] / length) / span
+        if room > (widths[length] + widths[chosen[-1]]) / 2 + 1:
+            chosen.append(length)
+    return chosen[::-1]
 
 
 def length_label(chunks: float, chunk_tokens: int | None) -> str:

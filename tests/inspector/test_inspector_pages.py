@@ -7,11 +7,13 @@ from base64 import b64decode
 from dataclasses import replace
 from pathlib import Path
 
+from IPython.utils.capture import capture_output
+
 from memagent_lib.evaluation import Result
 from memagent_lib.inspector import Readings, document, show, to_html
 from memagent_lib.inspector.static_pages import marked, still
 from memagent_lib.inspector.word_changes import word_changes
-from memagent_lib.pages import Page
+from memagent_lib.pages import Page, SavedCopy, style
 
 
 def page(*results: Result) -> Page:
@@ -45,6 +47,32 @@ def test_turns_that_do_not_matter_are_left_out_and_counted(long_reading) -> None
     assert [int(n) for n in re.findall(r"turn (\d+): chunk", body)] == [1, 11, 21, 31, 40]
     assert [int(n) for n in re.findall(r"(\d+) turns? left out", body)] == [9, 9, 9, 8]
     assert body.count("<rect") == 41
+
+
+def test_of_a_long_reading_several_turns_share_a_bar(long_reading) -> None:
+    body = page(long_reading(turns=1799, noted=1000, lost=1102, cut=4)).body
+    bars = re.findall(r'<rect class="ma-(\w+)" x="([\d.]+)" [^>]*><title>([^<]*)</title>', body)
+    assert len(bars) == 600 and len(body) < 300_000
+    assert bars[0] == ("ahead", "0.00", "turns 1 to 3: not read yet") and bars[1][2].endswith("not read yet; cut")
+    assert bars[367][::2] == ("lost", "turns 1,102 to 1,104: noted and lost")  # the worst of the three
+    assert [bar[1] for bar in bars[-2:]] == ["598.00", "599.00"] and bars[366][0] == "present"
+
+
+def test_prices_in_a_document_are_no_formulas(kept) -> None:
+    """JupyterLab's MathJax ignores what has this class."""
+    costly = document(replace(kept.example, question="Why $5 and not $6?"))
+    assert costly._repr_html_().startswith('<div class="mathjax_ignore">') and "Why $5 and not $6?" in costly.body
+    with capture_output() as captured:
+        copy = SavedCopy(costly, "live", {"text/plain": "widget"}, {})
+        copy.update(costly, 1)
+    assert all('<div class="mathjax_ignore">' in out.data["text/html"] for out in captured.outputs[1:])
+
+
+def test_heads_above_a_scrolled_table_have_the_themes_paper() -> None:
+    """JupyterLab's dark theme leaves ``Canvas`` white, under its white letters."""
+    assert ".ma-readings th { position: sticky; top: 0; background: var(--jp-layout-color1, Canvas);" in style(
+        "inspector/inspector.css"
+    )
 
 
 def test_text_of_documents_and_memories_is_never_markup(lost) -> None:

@@ -13,6 +13,7 @@ from IPython.utils.capture import capture_output
 from memagent_lib.agent import Agent
 from memagent_lib.backends import Scripted
 from memagent_lib.diagnostics import Fate
+from memagent_lib.evaluation.results import Sharing
 from memagent_lib.inspector import InspectorError, Readings, show
 from memagent_lib.inspector.widget import Inspector, read_on
 from memagent_lib.prompts import Budget, Encoder, Template
@@ -169,6 +170,20 @@ def test_it_opens_on_the_first_loss_beside_a_success(kept, lost):
     by_luck = replace(lost, score=kept.score)  # right, and its fact was lost too
     readings = Readings({"before": [lost, other], "after": [by_luck, right]})
     assert readings.entry(readings.opening()["key"])["example"] == "other"
+
+
+def test_it_opens_where_one_is_right_before_where_one_lost(kept, lost):
+    missed = read_by(lost, "overwrite", *lost.trace.turns[:1], lost.trace.turns[-1])
+    missed = replace(missed, example=replace(missed.example, id="missed"))
+    right = replace(missed, score=kept.score)
+    state = Readings({"left": [lost, missed], "right": [lost, right]}).opening(policy="left")
+    assert "missed" in state["key"] and state["beside"] == "right"
+
+
+def test_a_reading_for_many_questions_has_no_memory_to_edit(lost):
+    shared = replace(lost, sharing=Sharing(2, 0))
+    readings = Readings({"alone": [lost], "shared": [shared]})
+    assert [readings.detail(key, 1)["editable"] for key in readings.results] == [True, False]
 
 
 def test_where_it_opens_is_checked(both):

@@ -30,8 +30,12 @@ def shell():
     """A shell that displays errors and figures as a notebook of ours does; undone after the test."""
     shell = InteractiveShell.instance()
     select_figure_formats(shell, {"png"})  # as %matplotlib inline does
+    options = ("display.html.use_mathjax", "styler.html.mathjax")
+    before = {option: pd.get_option(option) for option in options}
     notebook.prepare()
     yield shell
+    for option, value in before.items():
+        pd.set_option(option, value)
     shell.set_custom_exc((), None)
     shell.display_formatter.ipython_display_formatter.pop("matplotlib.figure.Figure")
     shell.display_formatter.formatters["image/png"].pop(Figure)
@@ -44,6 +48,16 @@ def test_a_figure_is_a_drawing_with_a_png_below(shell) -> None:
     drawing, image = (output.data for output in captured.outputs)
     assert "<svg" in drawing["text/html"] and ".ma-figure svg" in drawing["text/html"]
     assert base64.b64decode(image["image/png"]).startswith(b"\x89PNG")
+
+
+def test_prices_in_a_table_are_no_formulas(shell) -> None:
+    table = pd.DataFrame({"reply": ["$5 and not $6"]})
+    assert all("mathjax_ignore" in html for html in (table._repr_html_(), table.style.to_html()))
+
+
+def test_one_value_is_a_list_of_one() -> None:
+    given = ["contract.pdf", 16, None, [4, 16], ("a",)]
+    assert [notebook.listed(value) for value in given] == [["contract.pdf"], [16], [], [4, 16], ["a"]]
 
 
 def test_a_figures_text_takes_the_colour_of_the_page() -> None:

@@ -12,7 +12,7 @@ import nbformat
 import pandas as pd
 import pytest
 
-from memagent_lib import Agent, Tokenizer
+from memagent_lib import Agent, Tokenizer, paths
 from memagent_lib.backends import Scripted
 from memagent_lib.data import Example, make, make_splits, save
 from memagent_lib.evaluation import EvaluationPlan, gather_rows, turns_to_frame
@@ -59,6 +59,22 @@ def test_a_notebook_opens_its_store_before_it_does_any_work(path: Path) -> None:
     _, first, *later = (cell.source for cell in code_cells(path))
     assert "\n\nnotebook.prepare()\nexperiment = Experiment.open(tracking)\n" in first
     assert "Experiment.open" not in "".join(later)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_list_may_be_one_value_as_papermill_gives_it(path: Path) -> None:
+    parameters = notebook_parameters(path).values()
+    lists = [p["name"] for p in parameters if p["inferred_type_name"] == "list"]
+    source = code_cells(path)[1].source
+    assert [name for name in lists if f"{name} = notebook.listed({name})\n" not in source] == []
+
+
+def test_the_table_of_accuracy_may_go_into_a_new_folder(tmp_path: Path) -> None:
+    cells = code_cells(ROOT / "notebooks/05_length_extrapolation.ipynb")
+    (line,) = [line for cell in cells for line in cell.source.splitlines() if "absolute(table_file)" in line]
+    file = tmp_path / "new" / "accuracy.csv"
+    exec(line, {"accuracy": pd.DataFrame({"a": [1]}), "paths": paths, "table_file": str(file)})
+    assert file.read_text() == "a\n1\n"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

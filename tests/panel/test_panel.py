@@ -22,7 +22,7 @@ from memagent_lib.evaluation import Result
 from memagent_lib.panel import attach, begin, curve, log_training, report, resume, settle, show, watch
 from memagent_lib.panel.curve_charts import svg_chart
 from memagent_lib.panel.progress import Follower, Progress
-from memagent_lib.panel.progress_page import curves, head, percent, span
+from memagent_lib.panel.progress_page import curves, head, number, percent, span
 from memagent_lib.panel.training_panel import TrainingPanel
 from memagent_lib.prompts import TEMPLATE_FOLDER
 from memagent_lib.rl import (
@@ -169,6 +169,24 @@ def test_a_chart_thins_long_runs_to_means_and_escapes_names() -> None:
     long = dots(svg_chart({"<b>": [(step, float(step % 2)) for step in range(1000)]}, percent))
     assert len(long) == 200 and long[-1][2] == "step 999: &lt;b&gt; 60%"
     assert {title[-3:] for _, _, title in long} == {"40%", "60%"}
+
+
+def test_a_charts_ticks_are_written_as_they_are() -> None:
+    def ticks(values: list[float], write) -> list[str]:
+        drawn = svg_chart({"": list(enumerate(values, start=1))}, write)
+        return re.findall(r"<text[^>]*>\s*([^<]+?)\s*</text>", drawn)[-3:]
+
+    assert ticks([0.002, 0.005, 0.009], percent) == ["0.25%", "0.5%", "0.75%"]
+    assert ticks([101.0, 104.0, 107.3], number) == ["102.5", "105", "107.5"]
+    assert ticks([12_345.0, 15_000.0, 19_345.0], number) == ["12,500", "15,000", "17,500"]
+    assert [percent(0.004), number(999.7), number(0.12345)] == ["0.4%", "1,000", "0.123"]
+
+
+def test_each_of_many_tasks_has_a_colour_of_its_own(tmp_path: Path) -> None:
+    points = {f"rollout/acc/{task}": [(1, 0.1)] for task in "abcdefghi"}
+    drawn = curves(Progress(tmp_path, TrainingStatus(state=TrainingState.RUNNING, step=1, steps=2), points=points))
+    named = re.findall(r"currentColor 50%, (#\w{6})\)\">\w <b>10%", drawn)
+    assert len(set(named)) == 9 and set(named) <= set(re.findall(r"fill: (#\w{6})", drawn))
 
 
 def test_the_curves_explain_their_marks_and_name_what_is_missing(tmp_path: Path) -> None:

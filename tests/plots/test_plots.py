@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 from inspect import signature
+from itertools import pairwise
 
 import matplotlib
 import matplotlib.font_manager
@@ -326,10 +327,20 @@ def test_memory_by_turn_draws_the_mean_and_marks_cut_memories() -> None:
     ax = plots.memory_by_turn(turns)
     assert list(ax.lines[0].get_ydata()) == [15, 26]
     assert [tuple(p) for p in ax.lines[1].get_xydata()] == [(2, 32)]  # chunks are counted from 1
-    assert "mean and middle 80 % of 2 readings; x: cut at the token limit" in {t.get_text() for t in ax.texts}
+    caption = "n = 2 readings per turn; mean and middle 80 %"
+    assert f"{caption}; x: cut at the token limit" in {t.get_text() for t in ax.texts}
     whole = plots.memory_by_turn(turns[turns["turn"] == 1])
-    assert "mean and middle 80 % of 2 readings" in {t.get_text() for t in whole.texts}
+    assert caption in {t.get_text() for t in whole.texts}
     assert whole.lines[0].get_marker() == "o"  # a line of one point would be invisible
+
+
+def test_memory_by_turn_counts_the_readings_of_every_line() -> None:
+    turns = pd.DataFrame({"kind": "read", "turn": [1, 2, 1, 1], "reply_tokens": 5, "finish_reason": "stop"})
+    ax = plots.memory_by_turn(turns.assign(policy=["many", "many", "many", "few"]))
+    assert "n = 1 to 2 readings per turn; mean and middle 80 %" in {text.get_text() for text in ax.texts}
+    assert ax.get_xlabel() == "turn"  # a search reads more than once between two chunks
+    baseline = plots.memory_by_turn(turns.assign(kind="direct"))
+    assert baseline.texts[0].get_text() == "no reading has a memory" and not baseline.lines
 
 
 def test_cost_is_all_tokens_beside_a_line_linear_in_length(results: pd.DataFrame) -> None:
@@ -338,6 +349,65 @@ def test_cost_is_all_tokens_beside_a_line_linear_in_length(results: pd.DataFrame
     assert (memory, other, blind) == ([37, 577], [37, 577], [10, 10])
     assert guide == [37, 37 * 64 / 4]
     assert ax.get_yscale() == "log"
+
+
+def labels_of(axis) -> list[Text]:
+    """The labels of an axis that are drawn, in order."""
+    axis.get_figure().canvas.draw()
+    low, high = sorted(axis.get_view_interval())
+    places = zip(axis.get_ticklabels(), axis.get_ticklocs(), strict=True)
+    return [label for label, at in places if label.get_text() and low <= at <= high]
+
+
+def overlapping(axis) -> list[tuple[str, str]]:
+    boxes = [(label.get_text(), label.get_window_extent()) for label in labels_of(axis)]
+    return [(one, other) for (one, left), (other, right) in pairwise(boxes) if left.x1 > right.x0]
+
+
+def test_a_cost_of_millions_is_written_in_full(results: pd.DataFrame) -> None:
+    costly = results.assign(prompt_tokens=results["prompt_tokens"] * 100_000)
+    words = [label.get_text() for label in labels_of(plots.cost_by_length(costly).yaxis)]
+    assert "5,000,000" in words and not any("e" in word for word in words)
+    close = costly[costly["reader"] != "blind"]
+    words = [label.get_text() for label in labels_of(plots.score_against_cost(close).xaxis)]
+    assert len(words) > 1 and all(word.replace(",", "").isdigit() for word in words)
+
+
+def test_a_single_cost_has_an_axis_around_it(results: pd.DataFrame) -> None:
+    ax = plots.cost_by_length(results[:1].assign(prompt_tokens=309))  # matplotlib's own axis ends in one number
+    assert ax.get_ylim() == (155, 620)
+
+
+@pytest.mark.parametrize("times", [1, 40, 1_000, 30_000])
+def test_labels_of_costs_do_not_overlap(results: pd.DataFrame, times: int) -> None:
+    memory = results["reader"] == "overwrite"
+    ax = plots.score_against_cost(results.assign(prompt_tokens=results["prompt_tokens"].where(~memory, 99 * times)))
+    assert len(labels_of(ax.xaxis)) > 1 and overlapping(ax.xaxis) == []
+
+
+@pytest.mark.parametrize(
+    "lengths", [[2**n for n in range(16)], [4, 16, 64, 256, 1024, 4096, 16384, 36459], range(1, 25)]
+)
+def test_labels_of_lengths_do_not_overlap(results: pd.DataFrame, lengths) -> None:
+    short = results[results["chunks"] == 4]
+    rows = pd.concat([short.assign(chunks=each, document=short["document"] + f" {each}") for each in lengths])
+    tasks = [rows.assign(task=task, document=rows["document"] + task) for task in ("needle", "update", "bridge")]
+    for ax in [plots.accuracy_by_length(rows), *plots.accuracy_by_task(pd.concat(tasks)).figure.axes]:
+        assert overlapping(ax.xaxis) == []
+        assert labels_of(ax.xaxis)[-1].get_text().startswith(f"{lengths[-1]:,}\n")
+
+
+def test_a_line_whose_readings_all_failed_stops_no_figure(results: pd.DataFrame) -> None:
+    numbers = ["score", "turns", "prompt_tokens", "reply_tokens", "capture", "retention"]
+    failed = results[results["policy"] == "before"].astype(dict.fromkeys(numbers, object))
+    failed = failed.assign(policy="broken", error="no answer", **dict.fromkeys(numbers))
+    rows = pd.concat([failed, results])  # beside a column of None alone, pandas stores numbers as objects
+    ax = plots.cost_by_length(rows)
+    assert [list(line.get_ydata()) for line in ax.lines[:3]] == [[37, 577], [37, 577], [10, 10]]
+    ax = plots.accuracy_by_depth(rows[(rows["policy"] == "before")], bins=1)
+    assert ax.collections[0].get_array().tolist() == [[6 / 8, 1 / 4]]
+    turns = pd.DataFrame({"kind": "read", "turn": 1, "reply_tokens": [5, 7], "finish_reason": "stop"}, dtype=object)
+    assert list(plots.memory_by_turn(turns).lines[0].get_ydata()) == [6]
 
 
 def test_lines_of_one_score_and_cost_are_rings(results: pd.DataFrame) -> None:
@@ -405,6 +475,14 @@ def test_a_paired_difference_is_grey_when_zero_is_inside(results: pd.DataFrame) 
     assert [line.get_xdata()[0] for line in dots] == [0.25, 0.5]
     assert [line.get_color() for line in dots] == [plots.COLOURS[2], GREY]
     assert "after better on 2, before on 0, of 8" in {t.get_text() for t in ax.texts}
+
+
+def test_a_tick_of_differences_states_its_points(results: pd.DataFrame) -> None:
+    found = paired(results, "before", "after").assign(difference=0.01, low=-0.01, high=0.03)
+    ax = plots.paired_differences(found)
+    words = [label.get_text() for label in labels_of(ax.xaxis)]
+    assert "+2.5" in words
+    assert [float(word) / 100 for word in words] == pytest.approx([t for t in ax.get_xticks() if abs(t) <= 0.1 + 1e-9])
 
 
 @pytest.mark.parametrize(
