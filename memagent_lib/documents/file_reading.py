@@ -77,14 +77,14 @@ class SavedReading:
 
 
 def questions_to_answer(
-    questions: Sequence[str], saved: SavedReading | None = None, reader: str = overwrite.name
+    questions: str | Sequence[str], saved: SavedReading | None = None, reader: str = overwrite.name
 ) -> tuple[str, ...]:
-    """Return the questions of a reading: ``questions``, or else those of the saved reading to continue.
+    """Return the questions of a reading: one or several ``questions``, or else those of the saved reading to continue.
 
     Raises :class:`ValueError` if there is no question, if a question is empty or has bytes that are not text, or if the
     reader cannot answer several questions from one memory.
     """
-    found = tuple(questions)
+    found = (questions,) if isinstance(questions, str) else tuple(questions)
     if not found and saved:
         found = saved.questions
     if not found or not all(question.strip() for question in found):

@@ -255,6 +255,12 @@ def load_readings(
             readings[variant] += found
     for variant, found in readings.items():
         if (reader or chunks) and not found:
+            errors = selected.loc[selected["variant"] == variant, "error"].dropna()
+            if len(errors):
+                raise TrackingError(
+                    f"all readings of {variant!r} that were selected have failed ({len(errors):,}), the first with: "
+                    f"{errors.iloc[0]}"
+                )
             there = rows[rows["variant"] == variant]
             lengths = ", ".join(map(str, sorted(there["chunks"].dropna().unique()))) or "no set number of"
             readers = ", ".join(sorted(there["reader"].unique()))

@@ -244,6 +244,14 @@ def test_a_reader_of_no_run_is_an_error_with_those_there_are(workspace: Path, ke
     assert failure.value._render_traceback_() == [f"TrackingError: {says}"]
 
 
+def test_readings_that_have_all_failed_are_no_missing_ones(workspace: Path, kept) -> None:
+    run = Experiment.open(workspace).start("one")
+    rows = log_results(run, [replace(kept, trace=None, score=None, error="status 500")], policy="p")
+    says = r"all readings of 'p' that were selected have failed \(1\), the first with: status 500"
+    with pytest.raises(TrackingError, match=says):
+        load_readings(run.experiment, rows, "overwrite", 4)
+
+
 def test_a_run_without_traces_says_so(workspace: Path) -> None:
     run = Experiment.open(workspace).start("bare")
     with pytest.raises(TrackingError, match=f"run {run.id} has no results"):
