@@ -153,6 +153,8 @@ EMPTY = [
     ("hotpot", {"question": ""}, "'question'"),
     ("infinitebench", {"context": "\n"}, "'context'"),
     ("infinitebench", {"input": ""}, "'input'"),
+    ("locomo", {"conversation": {}}, "the document"),
+    ("locomo", {"qa": [{"question": " ", "answer": "a", "category": 4}]}, "'question'"),
     ("longbench", {"context": ""}, "'context'"),
     ("longbench", {"input": ""}, "'input'"),
     ("longbench_v2", {"context": ""}, "'context'"),

@@ -190,6 +190,57 @@ def test_a_false_premise_is_scored_by_abstention(tmp_path):
     assert score(example.rule, "Rex", example.answers).value == 0
 
 
+LOCOMO = {
+    "sample_id": "conv-9",
+    "conversation": {
+        "speaker_a": "Ann", "speaker_b": "Bo", "session_10_date_time": "2 pm on 9 May, 2023",
+        "session_10": [
+            {"speaker": "Bo", "dia_id": "D10:1", "text": "Look!", "blip_caption": "a photo of a dog", "img_url": ["u"]}
+        ],
+        "session_2_date_time": "1 pm on 8 May, 2023",
+        "session_2": [
+            {"speaker": "Ann", "dia_id": "D2:1", "text": "I ran\nyesterday."},
+            {"speaker": "Bo", "dia_id": "D2:2", "text": "Nice."},
+        ],
+        "session_11_date_time": "without a session",
+    },
+    "qa": [
+        {"question": "When did Ann run?", "answer": "7 May 2023", "evidence": ["D2:1"], "category": 2},
+        {"question": "What has Bo?", "answer": "a dog", "evidence": ["D2:2; D:10:01", "D"], "category": 1},
+        {"question": "Is Ann fit?", "answer": "Likely yes; she runs", "evidence": [], "category": 3},
+        {"question": "What year is it?", "answer": 2023, "evidence": ["D2:1"], "category": 4},
+        {"question": "When did Bo run?", "adversarial_answer": "7 May", "evidence": ["D2:1"], "category": 5},
+    ],
+}  # fmt: skip
+
+
+def test_locomos_questions_have_their_messages_as_evidence(tmp_path):
+    path = as_json(tmp_path / "locomo10.json", LOCOMO)
+    when, what, fit, year, adversarial = read_original(path, "locomo")
+    assert when.document == (
+        "Session of 1 pm on 8 May, 2023\nAnn: I ran yesterday.\nBo: Nice.\n\n"
+        "Session of 2 pm on 9 May, 2023\nBo: Look! [shares an image: a photo of a dog]"
+    )
+    assert when.question.startswith("When did Ann run? Answer with a date") and what.question == "What has Bo?"
+    assert [when.document[a:b] for a, b in when.evidence] == ["Ann: I ran yesterday."]
+    assert [what.document[a:b] for a, b in what.evidence] == [
+        "Bo: Nice.",
+        "Bo: Look! [shares an image: a photo of a dog]",
+    ]
+    assert [example.task.partition("/")[2] for example in (when, what, fit, year, adversarial)] == [
+        "temporal", "multi-hop", "open-domain", "single-hop", "adversarial"
+    ]  # fmt: skip
+    assert (fit.answers, year.answers, year.rule) == (("Likely yes",), ("2023",), "f1")
+    assert likely_format(path) == "locomo"
+
+
+def test_locomos_adversarial_questions_are_scored_by_abstention(tmp_path):
+    *_, example = read_original(as_json(tmp_path / "x.json", LOCOMO), "locomo")
+    assert score(example.rule, "Not mentioned in the conversation", example.answers).value == 1
+    assert score(example.rule, "No information available.", example.answers).value == 1
+    assert score(example.rule, "7 May", example.answers).value == 0
+
+
 def test_a_file_of_another_set_is_refused_by_name(tmp_path):
     path = as_json(tmp_path / "x.json", LONGMEMEVAL)
     with pytest.raises(ValueError, match="it looks like LongMemEval's records: --from longmemeval"):

@@ -16,6 +16,10 @@ RECORDS = {
         "supporting_facts": [["T", 0]], "context": [["T", ["s"]]], "type": "t",
     },
     "infinitebench": {"id": 0, "context": "c", "input": "q", "answer": ["Amy"], "options": ["Bob", "Amy"]},
+    "locomo": {
+        "sample_id": "conv-1", "qa": [{"question": "q", "answer": "a", "evidence": ["D1:1"], "category": 4}],
+        "conversation": {"session_1_date_time": "d", "session_1": [{"speaker": "A", "dia_id": "D1:1", "text": "c"}]},
+    },
     "longbench": {"dataset": "trec", "input": "q", "context": "c", "answers": ["A"], "all_classes": ["A"], "_id": "1"},
     "longbench_v2": {
         "_id": "1", "domain": "x", "difficulty": "easy", "question": "q", "context": "c", "answer": "B",

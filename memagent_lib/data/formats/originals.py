@@ -14,6 +14,7 @@ from memagent_lib.data.formats import (
     graphwalks,
     hotpot,
     infinitebench,
+    locomo,
     longbench,
     longbench_v2,
     longmemeval,
@@ -33,7 +34,7 @@ from memagent_lib.errors import MissingFile, nearest
 FORMATS: Mapping[str, Format] = {
     module.FORMAT.name: module.FORMAT
     for module in (
-        babilong, beam, graphwalks, hotpot, infinitebench, longbench, longbench_v2, longmemeval, memagent,
+        babilong, beam, graphwalks, hotpot, infinitebench, locomo, longbench, longbench_v2, longmemeval, memagent,
         memoryagentbench, mrcr, oolong, plain, ruler, squad,
     )
 }  # fmt: skip
