@@ -41,7 +41,7 @@ def add_agent_options(
 
     _add_model_options(verb, small_models_in_transformers)
     reading = verb.add_argument_group(
-        "reading", "A model that this project trained brings its own defaults; for any other they are as below."
+        "reading", "A model of `memagent train` or `memagent sft` has defaults of its own; any other has these."
     )
     strategy = f"the reading strategy: overwrite (the default), {', '.join(list(READERS)[1:])}, or FILE.py:NAME"
     if several_readers:
@@ -88,7 +88,7 @@ def _add_model_options(verb: argparse.ArgumentParser, small_models_in_transforme
     option(model, "--api-key-file", "FILE", "a file that contains the server's key")
     fields = "a field of every request to the server, its value in JSON or plain text; repeat it for more"
     option(model, "--extra", "KEY=VALUE", fields, action="append", default=[])
-    window = "the model's context length (prompt and reply), if it is not stated or has to be smaller for memory"
+    window = "the model's context length (prompt and reply), where the model states none, or a smaller one to save RAM"
     option(model, "--window", "N", window)
     counts = "the tokenizer to count with, if the model is neither a folder nor a hub name"
     option(model, "--tokenizer", "MODEL", counts)

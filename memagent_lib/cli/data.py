@@ -62,7 +62,7 @@ def add_parser(verbs: Verbs) -> None:
     option(verb, "--model", "MODEL", counts)
     files = verb.add_argument_group("other projects' files")
     files.add_argument("--from", dest="origin", nargs="+", metavar=("FORMAT", "FILE"), help="a format and its files")
-    option(files, "--first", "N", "skip the first N questions of that order (default: 0)")
+    option(files, "--first", "N", "skip the first N questions in the order of --seed (default: 0)")
     apart = "leave out questions that are in this data set; repeat it for more data sets"
     option(files, "--apart-from", "FILE.parquet", apart, action="append", default=[])
     known = "leave out questions that this model answers without the document; repeat it for more models"

@@ -24,7 +24,7 @@ def add_parser(verbs: Verbs) -> None:
     verb.add_argument("policy", metavar="RUN", help="the folder of `memagent train`, or a model folder")
     verb.add_argument("target", metavar="TARGET", help="a repository of the hub, OWNER/NAME, or a folder")
     switch(verb, "--private", "create the repository as a private one")
-    switch(verb, "--overwrite", "replace files that the target has already")
+    switch(verb, "--overwrite", "replace files that the target already has")
     include = "take these files too, by a pattern such as '*.py'; may be repeated"
     option(verb, "--include", "PATTERN", include, action="append", default=[])
     switch(verb, "--dry-run", "print the files and their sizes after all checks on this machine; send nothing")

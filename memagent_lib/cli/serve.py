@@ -14,8 +14,8 @@ Every request is read as a document and a question about it; a chat's earlier me
      go before that document
   2. else the messages before the last are the document, and the last one is the question
   3. else a single message of up to --question-tokens is a question without a document
-  4. else --split, or the request's field split, divides the single message:
-     last_paragraph (the line in it that asks, with its options; if none there does, a question at the beginning),
+  4. else --split, or the request's field split, says which part of the single message is the question:
+     last_paragraph (its line that asks, with the options after it; without one, a question at the beginning),
      first_paragraph, last_line, first_line, mark:TEXT (the question begins at the last TEXT), none
 A cue for the reply ("Answer:", or a last message of the assistant) is set aside first: an unfinished sentence at the
 end that is short and ends in a colon, or that follows a question. Tags around most of a message enclose the document.

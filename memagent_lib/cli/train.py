@@ -29,7 +29,7 @@ RUN = "the run's folder, as `memagent train` printed it"
 
 
 def add_parser(verbs: Verbs) -> None:
-    summary = "train a model by reinforcement learning, in the background process it starts"
+    summary = "train a model by reinforcement learning, in a background process"
     verb = add_verb(verbs, "train", run, summary, EXAMPLES)
     recipe = "the recipe: model, data, reading and optimisation; see experiments/recipes"
     verb.add_argument("recipe", metavar="FILE.toml", help=recipe)
