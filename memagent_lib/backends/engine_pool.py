@@ -30,7 +30,7 @@ MOST_REFUSALS = 3
 _NAMESPACE = "memagent-engines"
 
 
-class _Home(NamedTuple):
+class Home(NamedTuple):
     """Where an engine's process runs, and whether it could open the model there."""
 
     host: str
@@ -48,8 +48,8 @@ class _Engine:
     def __init__(self) -> None:
         self._backend: Backend | None = None
 
-    async def home(self, model: str) -> _Home:
-        return _Home(socket.gethostname(), os.getpid(), code_hash(), Path(model).exists())
+    async def home(self, model: str) -> Home:
+        return Home(socket.gethostname(), os.getpid(), code_hash(), Path(model).exists())
 
     async def open(self, engine: str, model: str, sampling: Sampling, options: Mapping[str, Any]) -> int:
         self._backend = resolve_name(engine)(model, sampling, **options)
@@ -60,11 +60,11 @@ class _Engine:
 
 
 @dataclass(eq=False)
-class _Member:
+class Member:
     """An engine of a pool, how many turns it is generating, and how many it has refused in a row that others answer."""
 
     actor: Any
-    home: _Home | None = None
+    home: Home | None = None
     busy: int = 0
     refused: int = 0
 
@@ -90,7 +90,7 @@ class EnginePool:
         self.engines = engines
         self.ended: list[str] = []
         """A sentence for each engine that has ended before the pool was closed."""
-        self._all: list[_Member] = []
+        self._all: list[Member] = []
         self._owns_ray = not ray.is_initialized()
         self._session: Path | None = None
         try:
@@ -101,7 +101,7 @@ class EnginePool:
                 options["threads"] = share["num_cpus"]
             # SPREAD: all nodes before the second engine of one. An engine batches its turns itself, so no call waits.
             placed = ray.remote(_Engine).options(**share, scheduling_strategy="SPREAD", max_concurrency=1000)
-            self._all = [_Member(placed.remote()) for _ in range(engines)]
+            self._all = [Member(placed.remote()) for _ in range(engines)]
             self._find_homes(model)
             self.window = self._open(engine, model, options)
         except BaseException:
@@ -155,7 +155,7 @@ class EnginePool:
         require_room(request, self.window)
         import ray
 
-        refusals: dict[_Member, BackendError] = {}
+        refusals: dict[Member, BackendError] = {}
         while True:
             engine = self._next(refusals)
             engine.busy += 1
@@ -178,7 +178,7 @@ class EnginePool:
             finally:
                 engine.busy -= 1
 
-    def _next(self, refusals: Mapping[_Member, BackendError]) -> _Member:
+    def _next(self, refusals: Mapping[Member, BackendError]) -> Member:
         """Return the least busy engine that has not refused the turn; raise the last refusal if all have."""
         if not self._alive:
             raise BackendUnavailable(
@@ -190,14 +190,14 @@ class EnginePool:
             raise list(refusals.values())[-1]
         return min(others, key=lambda each: each.busy)
 
-    def _count(self, refusals: Mapping[_Member, BackendError]) -> None:
+    def _count(self, refusals: Mapping[Member, BackendError]) -> None:
         """Count the refusals of a turn that another engine has answered."""
         for engine, refusal in refusals.items():
             engine.refused += 1
             if engine.refused >= MOST_REFUSALS:
                 self._drop(engine, f"it refused {engine.refused} turns that others answered, the last with: {refusal}")
 
-    def _drop(self, engine: _Member, reason: str) -> None:
+    def _drop(self, engine: Member, reason: str) -> None:
         """Leave out an engine that can give no more replies. Several turns may find this out at the same time."""
         if engine in self._alive:
             self._alive.remove(engine)

@@ -237,7 +237,7 @@ async def _result(agent: Agent, example: Example, journal: Journal | None, on_tu
         finished = _finished(journal, agent, example)
         if finished:
             return finished
-    clock = _Clock(journal.reading(key) if journal else None)
+    clock = Clock(journal.reading(key) if journal else None)
     result = await _read(agent, example, example.document, clock, on_turn)
     await _save(journal, key, result)
     return result
@@ -259,7 +259,7 @@ async def _shared_results(
     document = examples[0].document
     # A key apart from those of the results: the turns stay until every question has its answer.
     store = journal.reading(f"shared {digest(document)}") if journal else None
-    clock = _Clock(store)
+    clock = Clock(store)
     failure = None
     try:
         reading = await replace(agent, reader=before_answer(agent.reader)).aread(
@@ -279,7 +279,7 @@ async def _shared_results(
             result = Result(example, agent.reader.name, seconds, error=failure, sharing=sharing, code=code)
         else:
             async with slots:
-                alone = await _read(answering, example, "", _Clock(store))
+                alone = await _read(answering, example, "", Clock(store))
             result = replace(alone, seconds=alone.seconds + seconds, sharing=sharing)
         await _save(journal, reading_key(example), result)
         return result
@@ -287,7 +287,7 @@ async def _shared_results(
     return await gather(map(answered, examples, finished, sharings))
 
 
-class _Clock:
+class Clock:
     """The store of a reading's turns, if it has one, and how long the reading has taken so far.
 
     The time of turns that an earlier call has stored is included, so a reading takes as long whether it was interrupted
@@ -320,7 +320,7 @@ class _Clock:
 
 
 async def _read(
-    agent: Agent, example: Example, document: str, clock: _Clock, on_turn: Callable[[Turn], None] | None = None
+    agent: Agent, example: Example, document: str, clock: Clock, on_turn: Callable[[Turn], None] | None = None
 ) -> Result:
     """Read and judge; a failed reading is a result with its error."""
     reader = agent.reader

@@ -12,7 +12,7 @@ from ports import free_port
 
 from memagent_lib.agent import open_agent, run_sync
 from memagent_lib.backends import BackendError, BackendUnavailable, open_backend, share_of
-from memagent_lib.backends.engine_pool import EnginePool, _Home, _Member
+from memagent_lib.backends.engine_pool import EnginePool, Home, Member
 from memagent_lib.clusters import ClusterError, started
 from memagent_lib.data import Example, make
 from memagent_lib.evaluation import Result, evaluate, to_frame
@@ -78,7 +78,7 @@ def _pool_of(*actors: _Actor) -> EnginePool:
     pool.engines = len(actors)
     pool.window = 100
     pool.ended = []
-    pool._alive = [_Member(actor, _Home(f"node{number}", 1, "", True)) for number, actor in enumerate(actors)]
+    pool._alive = [Member(actor, Home(f"node{number}", 1, "", True)) for number, actor in enumerate(actors)]
     return pool
 
 

@@ -76,9 +76,9 @@ def test_the_weights_of_a_hub_model_are_compared(tmp_path, monkeypatch):
     (snapshot.parents[1] / "refs/main").write_text(commit)
     save_file({"w": torch.ones(2, 2)}, snapshot / "model.safetensors")
     save_file({"w": torch.zeros(2, 2)}, after / "model.safetensors")
-    moved = self_check._moved(Path("me/tiny"), after)
+    moved = self_check.weights_moved(Path("me/tiny"), after)
     assert moved == Finding("weights moved", "1 of 1 matrices, by at most 1.0e+00")
-    missing = self_check._moved(Path("me/other"), after)
+    missing = self_check.weights_moved(Path("me/other"), after)
     assert (missing.state, missing.found) == (
         Health.NOTE,
         "not measured: no safetensors of me/other on this machine",

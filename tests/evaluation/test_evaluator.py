@@ -193,7 +193,7 @@ def test_turns_that_ran_at_the_same_time_count_once_in_seconds(needle_encoder, n
         def append(self, prompt, reply):
             pass
 
-    clock = evaluator._Clock(Store())
+    clock = evaluator.Clock(Store())
     (example,) = needles[:1]
     run_sync(
         Agent(needle_encoder, Scripted(_careful)).aread(

@@ -117,7 +117,7 @@ def check_run(run: TrainingRun, device: str, original: Path, peak_gb: float) -> 
     trained = f"{sum(row['rows/trained'] for row in rows):.0f} of {sum(row['rows/produced'] for row in rows):.0f}"
     lost = "rows were lost between rollouts and update"
     yield Finding.check("rows trained of rows produced", trained, rows_alike, lost)
-    yield _moved(original, run.folder.model)
+    yield weights_moved(original, run.folder.model)
     warm = rows[1:]  # the first step also fills caches and compiles
     rollout = [(row["rollout/prompt_tokens"] + row["rollout/reply_tokens"]) * row["rollout/count"] for row in warm]
     yield Finding("rollout", _rate(rollout, [row["timing_s/gen"] for row in warm]))
@@ -136,7 +136,7 @@ def _rate(tokens: list[float], seconds: list[float]) -> str:
     return f"{sum(tokens) / sum(seconds):,.0f} tokens a second (prompts and replies, {len(tokens)} steps)"
 
 
-def _moved(before: Path, after: Path) -> Finding:
+def weights_moved(before: Path, after: Path) -> Finding:
     """Measure how far matrices moved. Norms are left out, because small bf16 steps do not change weights near one."""
     folder = before if before.is_dir() else cached_folder(str(before))
     one = {name: w for name, w in weights_of(folder).items() if w.dim() > 1} if folder else {}
