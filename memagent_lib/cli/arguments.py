@@ -100,6 +100,16 @@ def option(target: argparse._ActionsContainer, flag: str, metavar: str, text: st
     target.add_argument(flag, metavar=metavar, help=text, type=kind, **more)
 
 
+def tracking_option(target: argparse._ActionsContainer) -> None:
+    option(target, "--tracking", "STORE", "the MLflow store: a folder or a server's address", default="runs")
+
+
+def warn(*warnings: str) -> None:
+    """Print warnings to the error stream, so that they are no part of a verb's output."""
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr, flush=True)
+
+
 def require_port(flag: str, port: int, free: bool = False) -> None:
     """Raise ``ValueError`` unless ``port`` is from 1 to 65535, or 0 (any free port) if ``free`` is set."""
     lowest = 0 if free else 1

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 
-from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option, switch
+from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option, switch, warn
 
 EXAMPLES = """\
 examples:
@@ -54,8 +53,7 @@ def run(a: argparse.Namespace) -> int:
         evaluations=a.evaluation,
     )
     write_atomically(out, card.text)
-    for warning in card.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    warn(*card.warnings)
     print(out)
     if not a.out:
         look_next(command=f"memagent push {shlex.quote(a.policy)} OWNER/NAME")

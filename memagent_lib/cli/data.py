@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memagent_lib.cli.agent_options import add_chat_template_option, chat_template_of
-from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option, switch
+from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option, switch, warn
 from memagent_lib.models import find_model
 from memagent_lib.paths import default_model, display
 from memagent_lib.settings import key_value
@@ -189,7 +188,7 @@ def _warn_of_guesses(rule: str | None) -> None:
 
     warning = guess_warning([rule]) if rule else ""
     if warning:
-        print(f"warning: {warning}", file=sys.stderr)
+        warn(warning)
 
 
 def _counting_model(name: str | None) -> str:

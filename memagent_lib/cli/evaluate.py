@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memagent_lib.cli.agent_options import add_agent_options, agent_of, api_key
-from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option
+from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option, tracking_option, warn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +51,7 @@ def add_parser(verbs: Verbs) -> None:
     option(verb, "--shared-question", "TEXT", text, default="")
     wrong = "write the examples that the first reader got wrong to this file, in the same form as DATA"
     option(verb, "--wrong", "FILE.parquet", wrong, default="")
-    option(verb, "--tracking", "STORE", "the MLflow store: a folder or a server's address", default="runs")
+    tracking_option(verb)
     add_agent_options(verb, several_readers=True)
     more = verb.add_argument_group("several engines", "Each is a process with a copy of the model, started by Ray.")
     engines = "how many engines read (default: one in this process): at most one per GPU, or per core without GPUs"
@@ -187,8 +187,7 @@ def _print_tables(results: Sequence[Result], rows: pd.DataFrame, policy: str, en
     if len(table):
         print(f"\nby the benchmarks' own metrics, in per cent:\n{table.to_string(index=False)}")
     replaced = rows.attrs.get("replaced", ())
-    for note in (*mixtures(rows), *ended, *bad_memory_notes(rows), *replaced, *failure_reasons(rows)[:MOST_REASONS]):
-        print(f"warning: {note}", file=sys.stderr)
+    warn(*mixtures(rows), *ended, *bad_memory_notes(rows), *replaced, *failure_reasons(rows)[:MOST_REASONS])
 
 
 def _checked_paths(a: argparse.Namespace) -> tuple[Path, list[Path]]:
@@ -274,7 +273,7 @@ def _page(tracked: Run, results: Sequence[Result], policy: str, folder: Path) ->
         new = by_variant(results, rows[own])
         read = {name: [*earlier.get(name, []), *new.get(name, [])] for name in {**earlier, **new}}
     except (ValueError, OSError) as failure:
-        print(f"warning: the page shows the readings of this call alone: {failure}", file=sys.stderr)
+        warn(f"the page shows the readings of this call alone: {failure}")
     if not any(read.values()):
         return ""
     return inspector.to_html(read).save(folder / "inspector.html")

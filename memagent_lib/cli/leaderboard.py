@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
-from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option
+from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option, tracking_option, warn
 
 EXAMPLES = """\
 examples:
@@ -18,7 +17,7 @@ def add_parser(verbs: Verbs) -> None:
     verb = add_verb(verbs, "leaderboard", run, "write one table of all evaluations: score and cost", EXAMPLES)
     out = "the file to write: .html, .csv or .tex (default: STORE/leaderboard.html, or leaderboard.html for a server's)"
     option(verb, "--out", "FILE", out, default="")
-    option(verb, "--tracking", "STORE", "the MLflow store: a folder or a server's address", default="runs")
+    tracking_option(verb)
 
 
 def run(a: argparse.Namespace) -> int:
@@ -32,8 +31,7 @@ def run(a: argparse.Namespace) -> int:
         experiment = Experiment.open(a.tracking, create=False)
         board = leaderboard(experiment)
         path = save_leaderboard(board, out)
-    for warning in different_kinds(board):
-        print(f"warning: {warning}", file=sys.stderr)
+    warn(*different_kinds(board))
     print(path)
     look_next(mlflow=mlflow_page(experiment.uri, f"experiments/{experiment.experiment_id}/{EVALUATIONS}"))
     return 0

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from memagent_lib.cli.agent_options import add_agent_options, agent_of
-from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option
+from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option, warn
 
 if TYPE_CHECKING:
     from memagent_lib.agent import Agent
@@ -57,8 +57,7 @@ def run(a: argparse.Namespace) -> int:
             a.backend = backend_for_one_reading(a.model)
     require_backend(a.backend)  # before the files are converted
     document = _document(a)
-    for warning in document.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    warn(*document.warnings)
     a.on_bad_memory = a.on_bad_memory or on_bad_memory_for(a.model)
     agent = agent_of(a)
     settings = {"model": a.model, "backend": a.backend, "temperature": a.temperature, "seed": a.seed}
@@ -82,8 +81,7 @@ def run(a: argparse.Namespace) -> int:
             print(plain(answer))
         else:
             print(f"{question}\n{plain(answer)}\n")
-    for warning in reading.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    warn(*reading.warnings)
     if a.save:
         print(f"wrote {reading.save(a.save)}", file=sys.stderr)
     if a.html:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
-from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option
+from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option, warn
 
 EXAMPLES = """\
 examples:
@@ -33,8 +32,7 @@ def run(a: argparse.Namespace) -> int:
     with status_line(f"writing the report of {a.folder}"):
         report = EvaluationReport.of(a.folder, a.tracking, a.first)
         path = report.page().save(absolute(a.out or f"{a.folder}/report.html"))
-    for warning in report.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    warn(*report.warnings)
     print(path)
     look_next(mlflow=mlflow_page(report.experiment.uri, f"experiments/{report.experiment.experiment_id}/{EVALUATIONS}"))
     return 0

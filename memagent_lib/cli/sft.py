@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option, switch
+from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option, switch, tracking_option, warn
 
 if TYPE_CHECKING:
     from memagent_lib.data import Example
@@ -33,7 +33,7 @@ def add_parser(verbs: Verbs) -> None:
     verb.add_argument("recipe", metavar="FILE.toml", help="the recipe: model, data, reading and sft")
     verb.add_argument("settings", nargs="*", metavar="table.key=value", help="settings that replace the recipe's")
     option(verb, "--out", "FOLDER", "the run's folder (default: runs/ and the recipe's name)")
-    option(verb, "--tracking", "STORE", "the MLflow store: a folder or a server's address", default="runs")
+    tracking_option(verb)
     switch(verb, "--dry-run", "make the lessons, print their number and two of them; train nothing")
     switch(verb, "--resume", "continue from the folder's last checkpoint")
 
@@ -141,10 +141,9 @@ def _warn_of_unnoted(examples: Sequence[Example], config: SftConfig) -> None:
         return
     unnoted, number = unnoted_evidence(examples, config)
     if unnoted:
-        print(
-            f"warning: sft.statements matches {number - len(unnoted):,} of {number:,} statements of evidence; the "
-            f"teacher notes no statement like {unnoted[0]!r}",
-            flush=True,
+        warn(
+            f"sft.statements matches {number - len(unnoted):,} of {number:,} statements of evidence; the teacher notes "
+            f"no statement like {unnoted[0]!r}"
         )
 
 
@@ -153,11 +152,10 @@ def _warn_of_no_room(examples: Sequence[Example], encoder: Encoder, config: SftC
 
     without_room = evidence_without_room(examples, encoder, config)
     if without_room:
-        print(
-            f"warning: the evidence of {len(without_room):,} of {len(examples):,} examples, such as "
-            f"{without_room[0]!r}, is longer than a memory of {encoder.budget.memory_tokens:,} tokens; their answers "
-            "are taught as unknown, so raise reading.memory_tokens or take other examples",
-            flush=True,
+        warn(
+            f"the evidence of {len(without_room):,} of {len(examples):,} examples, such as {without_room[0]!r}, is "
+            f"longer than a memory of {encoder.budget.memory_tokens:,} tokens; their answers are taught as unknown, so "
+            "raise reading.memory_tokens or take other examples"
         )
 
 

@@ -297,7 +297,7 @@ def open_judge(
         raise
 
 
-def _verdicts_file(folder: str | Path, identity: Mapping[str, Any], without: Collection[str] = ()) -> Path:
+def _verdicts_file(folder: str | Path, identity: Mapping[str, Any], without: Collection[str]) -> Path:
     # A file for each judge and prompt, so that none finds another's verdicts.
     named = {name: value for name, value in identity.items() if name not in without}
     hashed = digest(json.dumps(named, sort_keys=True, default=str))[:8]

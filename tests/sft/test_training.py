@@ -187,7 +187,7 @@ def test_a_run_is_not_continued_with_other_data(model_folder, data, tokenizer, t
 def test_evidence_without_room_in_a_memory_is_named(model_folder, data, tmp_path, capsys):
     command = ["sft", recipe_file(model_folder, data, tmp_path), "--out", str(tmp_path / "out"), "--dry-run"]
     assert main([*command, "reading.memory_tokens=12"]) == 0
-    printed = capsys.readouterr().out
+    printed = capsys.readouterr().err
     assert "warning: the evidence of 8 of 8 examples" in printed
     assert "longer than a memory of 12 tokens; their answers are taught as unknown" in printed
 
@@ -208,11 +208,11 @@ def test_a_template_that_opens_a_thought_is_refused(model_folder, data, tokenize
 def test_a_dry_run_prints_two_lessons_and_trains_nothing(model_folder, data, tmp_path, capsys):
     path = recipe_file(model_folder, data, tmp_path)
     assert main(["sft", path, "--out", str(tmp_path / "out"), "--dry-run"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.count("--- prompt") == printed.count("--- reply") == 2
-    assert "warning" not in printed
+    printed = capsys.readouterr()
+    assert printed.out.count("--- prompt") == printed.out.count("--- reply") == 2
+    assert "warning" not in printed.err
     assert main(["sft", path, "sft.statements='is [0-9]+'", "--out", str(tmp_path / "out"), "--dry-run"]) == 0
-    assert "warning: sft.statements matches 0 of 8 statements of evidence" in capsys.readouterr().out
+    assert "warning: sft.statements matches 0 of 8 statements of evidence" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
