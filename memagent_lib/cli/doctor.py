@@ -17,8 +17,7 @@ from tempfile import TemporaryDirectory
 
 from memagent_lib.cli.arguments import Verbs, add_verb, option
 from memagent_lib.findings import Finding, Health
-from memagent_lib.paths import clone, default_model
-from memagent_lib.provenance import (
+from memagent_lib.installation import (
     cores,
     install,
     install_command,
@@ -27,6 +26,7 @@ from memagent_lib.provenance import (
     torch_conflicts,
     uninstall,
 )
+from memagent_lib.paths import clone, default_model
 
 # For each module, the distributions that may provide it: vLLM's CPU build has a different name.
 ENGINES = {

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from memagent_lib.installation import cores
 from memagent_lib.journal import digest
 from memagent_lib.models import save_adapter
 from memagent_lib.paths import apply_umask
 from memagent_lib.prompts import Encoder
-from memagent_lib.provenance import cores
 from memagent_lib.rl import chosen_device
 from memagent_lib.sft.lessons import Lesson
 from memagent_lib.sft.resuming import checkpoint_to_resume, checkpoints, save_recipe, step_of

@@ -21,7 +21,7 @@ LIBRARY = Path(memagent_lib.__file__).parent
 ROWS = (
     ("errors", "findings", "thinking", "byte_level", "token_seams", "tokenizer_files", "bad_memory"),
     ("paths", "tokenizer", "processes", "settings", "clusters"),
-    ("models",),
+    ("models", "installation"),
     ("provenance", "plugins", "pages", "status_line"),
     ("text",),
     ("trace",),

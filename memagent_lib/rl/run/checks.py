@@ -11,11 +11,11 @@ import shlex
 from pathlib import Path
 
 from memagent_lib.backends import trained_window
+from memagent_lib.installation import require_packages
 from memagent_lib.models import find_model, require_adapter_of, shapes_of
 from memagent_lib.paths import absolute, input_path
 from memagent_lib.plugins import absolute_plugin, is_plugin
 from memagent_lib.prompts import Encoder, template_path
-from memagent_lib.provenance import require_packages
 from memagent_lib.rl.config import ModelConfig, Recipe, differences, flatten
 from memagent_lib.rl.run.data_check import checked_data
 from memagent_lib.rl.run.training_run import RunError
