@@ -25,7 +25,7 @@ from memagent_lib.driver import gather as gather
 from memagent_lib.models import HUB_NAME, find_model, hub_file
 from memagent_lib.plugins import plugin_hash
 from memagent_lib.prompts import Budget, Encoder, Template
-from memagent_lib.readers import READERS, Reader, reader_named
+from memagent_lib.readers import READERS, Reader, reader_named, require_continues
 from memagent_lib.settings import parse
 from memagent_lib.status_line import status_line
 from memagent_lib.text import Chunk, Tokenizer, chunk_stream
@@ -285,9 +285,8 @@ class Agent:
 
         With ``previous``, continue that reading with this document. Raises :class:`ValueError` if the reader cannot.
         """
-        if previous is not None and not self.reader.continues:
-            able = ", ".join(name for name, reader in READERS.items() if reader.continues)
-            raise ValueError(f"the reader {self.reader.name!r} cannot continue a reading; choose from {able}")
+        if previous is not None:
+            require_continues(self.reader)
         blocks = [document] if isinstance(document, str) else document
         chunks = chunk_stream(blocks, self.encoder.tokenizer, self.encoder.budget.chunk_tokens)
         if previous is not None:

@@ -20,7 +20,15 @@ from memagent_lib.documents.sources import Document, Part
 from memagent_lib.driver import Observer
 from memagent_lib.errors import MissingFile
 from memagent_lib.journal import Journal
-from memagent_lib.readers import DONE, FOUND, READERS, overwrite, question_list, several_questions
+from memagent_lib.readers import (
+    DONE,
+    FOUND,
+    READERS,
+    overwrite,
+    question_list,
+    require_continues,
+    several_questions,
+)
 from memagent_lib.text import whole_characters
 from memagent_lib.trace import Trace, Turn
 
@@ -103,9 +111,8 @@ def require_continuable(saved: SavedReading, reader: str) -> None:
     """Raise :class:`ValueError` if the reader cannot continue the saved reading, or would lose a part of its memory."""
     before = saved.trace.reader
     # A reader's own file may be needed by name only; the agent checks what its reader can do.
-    if reader in READERS and not READERS[reader].continues:
-        able = ", ".join(name for name, each in READERS.items() if each.continues)
-        raise ValueError(f"the reader {reader!r} cannot continue a reading; choose from {able}")
+    if reader in READERS:
+        require_continues(READERS[reader])
     if not saved.trace.reads:
         raise ValueError(f"the saved reading by {before!r} has no memory to continue from; read its files again")
     memories = len(live_memories(saved.trace)[-1])

@@ -10,7 +10,6 @@ from memagent_lib.evaluation.costs import COSTS, amount, cost_overview, costs, s
 from memagent_lib.evaluation.evaluator import aevaluate, evaluate
 from memagent_lib.evaluation.lines import (
     ALL_TASKS,
-    BASELINES,
     FINGERPRINTS,
     LINE,
     SETTINGS,
@@ -25,6 +24,7 @@ from memagent_lib.evaluation.lines import (
     settings_in_words,
     variant_name,
     with_all_tasks,
+    with_memory,
 )
 from memagent_lib.evaluation.model_judge import Judgement, ModelJudge, Verdict, open_judge, verdict_in
 from memagent_lib.evaluation.plan import EvaluationPlan, evaluate_plan, save_wrong, shared_text
@@ -54,7 +54,6 @@ from memagent_lib.evaluation.tables import (
 
 __all__ = [
     "ALL_TASKS",
-    "BASELINES",
     "COLUMNS",
     "COSTS",
     "FINGERPRINTS",
@@ -119,5 +118,6 @@ __all__ = [
     "wilson",
     "with_all_tasks",
     "with_costs",
+    "with_memory",
     "write_results",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from memagent_lib.errors import UserError
 from memagent_lib.paths import shortest_ends
+from memagent_lib.readers import BASELINES
 from memagent_lib.scoring import judge_name
 
 if TYPE_CHECKING:
@@ -53,8 +54,6 @@ WRITTEN_IF_USED = (
 """Settings that rows have only where they are used. Without a value, in rows of an older version too, they were not."""
 FINGERPRINTS = {"weights": "weights", "wording": "texts of one template"}
 """Columns with hashes of what the replies depend on. A hash means nothing to a person, so it never names a line."""
-BASELINES = ("full", "truncated", "retrieved", "blind")
-"""Readers without a memory."""
 ALL_TASKS = "all tasks"
 CELL = ["task", "chunks"]
 """The columns that tell one cell of a table from another in a line."""
@@ -154,6 +153,11 @@ def with_all_tasks(rows: pd.DataFrame, line: Sequence[str], emptied: Sequence[st
 
 def _listed(names: pd.Series) -> str:
     return ", ".join(sorted(set(filter(None, names))))
+
+
+def with_memory(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows whose reader has a memory."""
+    return rows[~rows["reader"].isin(BASELINES)]
 
 
 def lines_of(rows: pd.DataFrame) -> list[str]:

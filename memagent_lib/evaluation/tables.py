@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memagent_lib.evaluation.lines import (
     ALL_TASKS,
-    BASELINES,
     LINE,
     in_several_files,
     keyed,
@@ -21,6 +20,7 @@ from memagent_lib.evaluation.lines import (
     question_columns,
     rows_of,
     with_all_tasks,
+    with_memory,
 )
 from memagent_lib.evaluation.results import COLUMNS, Result
 from memagent_lib.scoring import judge_name
@@ -329,8 +329,8 @@ def against(results: pd.DataFrame, baseline: str = "") -> pd.DataFrame:
 
     rows = keyed(results)
     if not baseline:
-        with_memory = rows[~rows["reader"].isin(BASELINES)]
-        baseline = lines_of(with_memory if len(with_memory) else rows)[0]
+        memories = with_memory(rows)
+        baseline = lines_of(memories if len(memories) else rows)[0]
     left = rows_of(rows, baseline)["line"].iloc[0]
     scored = rows[rows["score"].notna()]
     compared = [_differences(scored, left, right) for right in lines_of(rows) if right != left]

@@ -22,7 +22,6 @@ from markupsafe import Markup
 from memagent_lib.errors import MissingFile
 from memagent_lib.evaluation import (
     ALL_TASKS,
-    BASELINES,
     COLUMNS,
     PUBLISHED,
     Rate,
@@ -40,6 +39,7 @@ from memagent_lib.evaluation import (
     read_rows,
     summarise,
     with_all_tasks,
+    with_memory,
 )
 from memagent_lib.inspector.readings import Readings
 from memagent_lib.inspector.static_pages import to_html
@@ -340,24 +340,24 @@ def _figures(rows: pd.DataFrame) -> list[Markup]:
 def _differences(rows: pd.DataFrame, names: Mapping[Any, str]) -> dict[str, Any]:
     """Return every line with a memory minus the first of them, on the documents that both have read."""
     codes = {length: code for code, length in enumerate(names)}
-    with_memory = rows[~rows["reader"].isin(BASELINES)]
+    memories = with_memory(rows)
     by_length = [
         against(of_length.assign(chunks=codes[length]))
-        for length, of_length in with_memory.groupby("length", sort=False)
+        for length, of_length in memories.groupby("length", sort=False)
         if of_length["line"].nunique() > 1
     ]
     made = pd.concat(by_length, ignore_index=True) if by_length else pd.DataFrame()
     if made.empty:
         return {}
     # At a length that the first line has not read, another one would be the baseline.
-    made = made[made["left"] == with_memory["line"].iloc[0]].sort_values("chunks", kind="stable")
+    made = made[made["left"] == memories["line"].iloc[0]].sort_values("chunks", kind="stable")
     name_of = {code: names[length] for length, code in codes.items()}
     table = []
     for row in made.to_dict("records"):
         excludes_zero = row["low"] > 0 or row["high"] < 0
         points = {part: f"{100 * row[part]:+.1f}" for part in ("difference", "low", "high")}
         table.append(row | points | {"length": name_of[row["chunks"]], "apart": excludes_zero})
-    return {"baseline": with_memory["line"].iloc[0], "rows": table}
+    return {"baseline": memories["line"].iloc[0], "rows": table}
 
 
 def _published() -> list[dict[str, Any]]:

@@ -14,7 +14,6 @@ import pandas as pd
 
 from memagent_lib.evaluation import COSTS, LINE, Rate, keyed, line_name, lines_of, score_and_cost, summarise, wilson
 from memagent_lib.plots.figure_style import (
-    BASELINE_WORDS,
     COLOURS,
     GREY,
     INK,
@@ -22,28 +21,27 @@ from memagent_lib.plots.figure_style import (
     MARKERS,
     WINDOW,
     axes_or_new,
+    coloured,
     colours_of,
     cost_axis,
     count_axis,
-    dashes_of,
     finish,
     length_axis,
     length_axis_label,
     length_label,
     logarithmic,
+    look_of,
     new_axes,
     other_seeds,
-    owners_of,
     running_mean,
     sample_sizes,
     share_axis,
     shortened,
-    thin_look,
     tokens_of_a_chunk,
     without_data,
 )
 from memagent_lib.plots.line_names import LineEnd, label_ends, legend_below, panel_handles, style_handles, thin_handles
-from memagent_lib.readers import READ_KINDS
+from memagent_lib.readers import BASELINES, READ_KINDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,8 +73,7 @@ def accuracy_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     rows = keyed(results)
     if rows["score"].isna().all():
         return without_data(ax, _ACCURACY, _ALL_FAILED)
-    owners = owners_of(rows)
-    colours = colours_of(owners.values())
+    owners, colours = coloured(rows)
     ends, caption = _accuracy_lines(rows, ax, owners, colours)
     label_ends(ax, ends, thin_handles(owners.values(), rows["reader"]), colours)
     return finish(ax, _ACCURACY, caption)
@@ -98,8 +95,7 @@ def accuracy_by_task(results: pd.DataFrame, axes: Sequence[Axes] | None = None) 
         for ax in panels[len(tasks) :]:
             ax.remove()
         axes = panels[: len(tasks)]
-    owners = owners_of(rows)
-    colours = colours_of(owners.values())  # of all tasks, so that a line has one colour in every panel
+    owners, colours = coloured(rows)  # of all tasks, so that a line has one colour in every panel
     for task, ax in zip(tasks, axes, strict=True):
         of_task = rows[rows["task"] == task]
         title = shortened(task.replace("_", " "), _LONGEST_TITLE)
@@ -127,9 +123,8 @@ def _accuracy_lines(
         reader = line["reader"].iloc[0]
         colour = colours[owners[name]]
         x = _side_by_side(line["chunks"], table["chunks"], number, len(lines))
-        main = reader not in BASELINE_WORDS and owners[name] not in others
-        look = {"linestyle": dashes_of(reader), **MAIN_LINE} if main else thin_look(reader)
-        ax.plot(x, line["accuracy"], color=colour, **look)
+        main = reader not in BASELINES and owners[name] not in others
+        ax.plot(x, line["accuracy"], color=colour, **look_of(reader, main))
         if main:
             _band(ax, x, line["low"], line["high"], colour)
             known = line["accuracy"].dropna()  # at the longest documents, all readings may have failed
@@ -139,8 +134,6 @@ def _accuracy_lines(
             ax.vlines(x, line["low"], line["high"], color=colour, alpha=0.35, linewidth=1.2)
     share_axis(ax, "accuracy")
     length_axis(ax, rows["chunks"], tokens_of_a_chunk(rows))
-    if table["chunks"].nunique() == 1:
-        ax.margins(x=0.8)
     return ends, f"{sample_sizes('per point', table['scored'])}, 95 % Wilson intervals"
 
 
@@ -181,8 +174,7 @@ def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes
 
     ax = axes_or_new(ax, 6.8, 4.4)
     rows = keyed(results)
-    owners = owners_of(rows)
-    colours = colours_of(owners.values())  # of all lines, so that a line has one colour in every figure
+    owners, colours = coloured(rows)  # of all lines, so that a line has one colour in every figure
     # Baselines and failed readings have no capture.
     rows = rows.dropna(subset=["capture"])
     if rows.empty:
@@ -207,8 +199,6 @@ def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes
                 ends[line] = LineEnd(chunks.iloc[-1], values[-1], line, colour)
     share_axis(ax, "share of the evidence")
     length_axis(ax, lengths, tokens_of_a_chunk(rows))
-    if rows["chunks"].nunique() == 1:
-        ax.margins(x=0.8)
     legend = [
         Line2D([], [], color=INK, linestyle=_CAPTURE_DASHES, label="in memory right after its chunk"),
         Line2D([], [], color=INK, linestyle="-", label="of those, in memory at the end"),
@@ -323,8 +313,7 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """
     ax = axes_or_new(ax, 6.8, 4.4)
     rows = keyed(results)
-    owners = owners_of(rows)
-    colours = colours_of(owners.values())  # of all lines, so that a line has one colour in every figure
+    owners, colours = coloured(rows)  # of all lines, so that a line has one colour in every figure
     # Failed readings have no turns, and their cost is unknown.
     rows = rows[rows["turns"].notna()]
     if rows.empty:
@@ -345,9 +334,8 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
         reader = group["reader"].iloc[0]
         colour = colours[owners[line]]
         x = _side_by_side(mean.index.to_series(), rows["chunks"], number, rows["line"].nunique())
-        main = reader not in BASELINE_WORDS
-        look = {"linestyle": dashes_of(reader), **MAIN_LINE} if main else thin_look(reader)
-        ax.plot(x, mean, color=colour, **look)
+        main = reader not in BASELINES
+        ax.plot(x, mean, color=colour, **look_of(reader, main))
         if main:
             _band(ax, x, cost.quantile(0.1), cost.quantile(0.9), colour)
             ends.append(LineEnd(x.iloc[-1], mean.iloc[-1], line, colour))
@@ -358,8 +346,6 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     if rows["cost"].nunique() == 1:  # matplotlib gives a logarithmic axis of a single value no width
         ax.set_ylim(rows["cost"].iloc[0] / 2, rows["cost"].iloc[0] * 2)
     length_axis(ax, lengths, tokens_of_a_chunk(rows))
-    if rows["chunks"].nunique() == 1:
-        ax.margins(x=0.8)
     label_ends(ax, ends, style_handles(rows["reader"]), colours)
     caption = f"{sample_sizes('per point', counts)}; mean and middle 80 %; dotted: linear in length"
     return finish(ax, _COST, caption)
@@ -374,15 +360,14 @@ def score_against_cost(results: pd.DataFrame, cost: str = "tokens", ax: Axes | N
     """
     points = score_and_cost(results, cost).reset_index(drop=True)
     ax = axes_or_new(ax, 6.8, 4.4)
-    owners = owners_of(keyed(results))
-    colours = colours_of(owners.values())
+    owners, colours = coloured(keyed(results))
     handles = []
     above = points.iloc[::-1].groupby([cost, "accuracy"]).cumcount()  # later points of the same values
     for number, point in points.iterrows():
         colour = colours[owners[point["line"]]]
         size = 8 + 4 * above[number]  # the last one would hide the others
         look = {"color": colour, "marker": MARKERS.get(point["reader"], "o"), "markersize": size, "linestyle": "none"}
-        if point["reader"] in BASELINE_WORDS:
+        if point["reader"] in BASELINES:
             look["markerfacecolor"] = "none"
         ax.vlines(point[cost], point["low"], point["high"], color=colour, alpha=0.35, linewidth=2)
         handles += ax.plot(point[cost], point["accuracy"], label=point["line"], **look)

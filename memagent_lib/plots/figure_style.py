@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import quoteattr
 
+from memagent_lib.evaluation import with_memory
+from memagent_lib.readers import BASELINES
+
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.artist import Artist
@@ -220,20 +223,21 @@ def _in_ink(text: re.Match[str]) -> str:
     return f"{text['before']}fill: {ink}"
 
 
-def owners_of(rows: pd.DataFrame) -> dict[str, str]:
-    """Return for each line of keyed rows the line whose colour it has.
+def coloured(rows: pd.DataFrame) -> tuple[dict[str, str], dict[str, str]]:
+    """Return for each line of keyed rows the line whose colour it has, and the colours of those lines.
 
     A line with a memory has its own, a baseline that of the first line of its policy and settings, if there is one.
     """
     lines = rows[["variant", "reader", "line"]].drop_duplicates().to_dict("records")
     main: dict[str, str] = {}
     for line in lines:
-        if line["reader"] not in BASELINE_WORDS:
+        if line["reader"] not in BASELINES:
             main.setdefault(line["variant"], line["line"])
-    return {
-        line["line"]: main.get(line["variant"], line["variant"]) if line["reader"] in BASELINE_WORDS else line["line"]
+    owners = {
+        line["line"]: main.get(line["variant"], line["variant"]) if line["reader"] in BASELINES else line["line"]
         for line in lines
     }
+    return owners, colours_of(owners.values())
 
 
 def colours_of(names: Iterable[str]) -> dict[str, str]:
@@ -276,9 +280,13 @@ def dashes_of(reader: str) -> Any:
     return OTHER_DASHES[sum(map(ord, reader)) % len(OTHER_DASHES)]
 
 
-def thin_look(reader: str) -> dict[str, Any]:
-    """Return the look of a thin line. It has markers, because a line of one point would be invisible without."""
-    return {"linestyle": dashes_of(reader), "marker": MARKERS.get(reader, "."), **THIN_LINE}
+def look_of(reader: str, main: bool) -> dict[str, Any]:
+    """Return the look of a reader's line, which is thin unless it is a ``main`` one.
+
+    Both have markers, because a line of one point would be invisible without.
+    """
+    look = MAIN_LINE if main else {"marker": MARKERS.get(reader, "."), **THIN_LINE}
+    return {"linestyle": dashes_of(reader), **look}
 
 
 def sample_sizes(what: str, counts: Iterable[float]) -> str:
@@ -354,7 +362,7 @@ def count_axis(ax: Axes, label: str) -> None:
 def length_axis(ax: Axes, chunks: pd.Series, chunk_tokens: int | None) -> None:
     """Label document lengths in chunks, and also in tokens if a chunk's size is known.
 
-    Unknown lengths are counted below them.
+    Unknown lengths are counted below them. Without two known lengths, there is room beside the points of one.
     """
     from matplotlib.ticker import FixedLocator, NullLocator
 
@@ -366,6 +374,8 @@ def length_axis(ax: Axes, chunks: pd.Series, chunk_tokens: int | None) -> None:
     ax.xaxis.set_major_locator(FixedLocator(ticks))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xticklabels([labels[length] for length in ticks])
+    if len(lengths) <= 1:
+        ax.margins(x=0.8)
 
 
 def _apart(labels: Mapping[float, str], letters: float) -> list[float]:
@@ -408,8 +418,8 @@ def tokens_of_a_chunk(results: pd.DataFrame) -> int | None:
     """
     if "chunk_tokens" not in results:
         return None
-    with_memory = results[~results["reader"].isin(BASELINE_WORDS)]
-    rows = with_memory if len(with_memory) else results
+    memories = with_memory(results)
+    rows = memories if len(memories) else results
     sizes = rows["chunk_tokens"].dropna().unique()
     if len(sizes) != 1:
         return None

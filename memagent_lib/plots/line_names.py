@@ -13,10 +13,11 @@ from memagent_lib.plots.figure_style import (
     INK,
     THIN_LINE,
     all_shortened,
+    look_of,
     other_seeds,
-    thin_look,
     verbatim,
 )
+from memagent_lib.readers import BASELINES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -185,12 +186,12 @@ def style_handles(readers: Iterable[str]) -> list[Any]:
     from matplotlib.lines import Line2D
 
     present = set(readers)
-    baselines = [reader for reader in BASELINE_WORDS if reader in present]
+    baselines = [reader for reader in BASELINES if reader in present]
     if not baselines:
         return []
     handles = []
     if present - set(baselines):
         handles.append(Line2D([], [], color=INK, marker="o", markersize=4.5, linewidth=2.2, label="with memory"))
     for reader in baselines:
-        handles.append(Line2D([], [], color=INK, **thin_look(reader), label=BASELINE_WORDS[reader]))
+        handles.append(Line2D([], [], color=INK, **look_of(reader, main=False), label=BASELINE_WORDS[reader]))
     return handles

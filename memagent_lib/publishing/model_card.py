@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memagent_lib.agent import AgentSettings
-from memagent_lib.evaluation import ALL_TASKS, BASELINES
+from memagent_lib.evaluation import ALL_TASKS
 from memagent_lib.paths import PACKAGE
 from memagent_lib.plugins import is_plugin, plugin_name
 from memagent_lib.provenance import library_version
@@ -19,6 +19,7 @@ from memagent_lib.publishing.base_model import BaseModel, Licence, licence_of
 from memagent_lib.publishing.policy import Policy
 from memagent_lib.publishing.scores import ScoreRow, Scores, scores_in_folders, scores_in_store
 from memagent_lib.publishing.training_record import TrainingRecord
+from memagent_lib.readers import BASELINES
 from memagent_lib.tracking import Experiment, TrackingError, sqlite_file, store_uri
 
 TAGS = ("memagent", "memory-agent", "long-context")

@@ -21,11 +21,20 @@ from memagent_lib.readers.map_merge import map_merge
 from memagent_lib.readers.multislot import SLOTS, multislot
 from memagent_lib.readers.overwrite import overwrite, question_list, several_questions
 from memagent_lib.readers.recall import RECALL, RECALL_COMMAND, recall
-from memagent_lib.readers.registry import READ_KINDS, READERS, can_continue, reader_named, signal_in_words
+from memagent_lib.readers.registry import (
+    BASELINES,
+    READ_KINDS,
+    READERS,
+    can_continue,
+    reader_named,
+    require_continues,
+    signal_in_words,
+)
 from memagent_lib.readers.retrieving import FOUND, SEARCH, SEARCH_COMMAND, retrieving
 from memagent_lib.readers.shared import SHARED_QUESTION, after_reading, before_answer
 
 __all__ = [
+    "BASELINES",
     "DONE",
     "FOUND",
     "GATE",
@@ -55,6 +64,7 @@ __all__ = [
     "reader",
     "reader_named",
     "recall",
+    "require_continues",
     "retrieved",
     "retrieving",
     "several_questions",

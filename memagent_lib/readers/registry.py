@@ -20,6 +20,8 @@ READERS: dict[str, Reader] = {
     each.name: each
     for each in (overwrite, gated, recall, retrieving, multislot, map_merge, full, truncated, retrieved, blind)
 }  # fmt: skip
+BASELINES = tuple(name for name, each in READERS.items() if not each.has_memory)
+"""The names of the readers without a memory."""
 READ_KINDS = frozenset(kind.name for each in READERS.values() for kind in each.prompts if kind.reads)
 """The names of the kinds of prompt that display a part of the document."""
 
@@ -55,6 +57,13 @@ def can_continue(name: str) -> bool:
         return reader_named(name).continues
     except (ValueError, OSError):  # several questions in one pass, or a file that is no longer here
         return False
+
+
+def require_continues(reader: Reader) -> None:
+    """Raise :class:`ValueError`, with the readers to choose from, if the reader cannot continue a reading."""
+    if not reader.continues:
+        able = ", ".join(name for name, each in READERS.items() if each.continues)
+        raise ValueError(f"the reader {reader.name!r} cannot continue a reading; choose from {able}")
 
 
 def _from_file(name: str) -> Reader:

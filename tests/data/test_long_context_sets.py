@@ -158,7 +158,7 @@ def test_a_part_of_memoryagentbench_is_chosen_and_the_rest_named(tmp_path):
         list(read_original(as_json(tmp_path / "y.json", bench("icl_x", ["q", "r"], [["a"]])), "memoryagentbench"))
 
 
-DOG = {"role": "user", "content": "My dog is Rex.", "has_answer": True}
+DOG = {"role": "user", "content": "My dog is Rex. \n", "has_answer": True}
 LONGMEMEVAL = {
     "question_id": "gpt4_1", "question_type": "single-session-user", "question": "What is my dog's name?",
     "answer": "Rex", "question_date": "2023/05/30 (Tue) 23:40", "haystack_session_ids": ["s1", "s2"],

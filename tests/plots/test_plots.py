@@ -19,8 +19,18 @@ from memagent_lib.data.overview import data_files
 from memagent_lib.data.storage import save
 from memagent_lib.diagnostics import Provenance
 from memagent_lib.evaluation import against, paired, paired_interval, wilson
-from memagent_lib.plots.figure_style import GREY, INK, all_shortened, new_axes, short_count, shortened
+from memagent_lib.plots.figure_style import (
+    BASELINE_WORDS,
+    GREY,
+    INK,
+    MARKERS,
+    all_shortened,
+    new_axes,
+    short_count,
+    shortened,
+)
 from memagent_lib.plots.line_names import LineEnd, label_ends
+from memagent_lib.readers import BASELINES
 
 matplotlib.use("agg")
 
@@ -84,6 +94,10 @@ def results() -> pd.DataFrame:
                 for i in range(n)
             ]
     return pd.DataFrame(rows)
+
+
+def test_every_baseline_has_words_and_a_marker():
+    assert set(BASELINE_WORDS) == set(MARKERS) == set(BASELINES)
 
 
 def test_accuracy_has_its_value_and_its_wilson_interval(results: pd.DataFrame) -> None:

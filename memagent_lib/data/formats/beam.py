@@ -7,16 +7,16 @@ meets; here rules score it: ``abstains`` for abstention, and ``f1`` against the 
 
 from __future__ import annotations
 
-import ast
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from memagent_lib.data.examples import Example, Span
+from memagent_lib.data.formats.answers import written_value
 from memagent_lib.data.formats.format import Format
 from memagent_lib.data.formats.records import Record, records
+from memagent_lib.data.layout import join
 
 _ABSTENTION = "abstention"
 _ANSWERS = ("answer", "ideal_answer", "ideal_response", "ideal_summary", "expected_compliance")
@@ -50,21 +50,20 @@ def _chat(record: Record) -> tuple[str, list[tuple[Any, Span]]]:
     Ids that several messages have are left out, as they name none of them.
     """
     lines: list[str] = []
-    spans: list[tuple[Any, Span]] = []
-    end = 0
+    ids: list[Any] = []
+    positions: list[int] = []
     date = None
     for message in _messages(record.get("chat", list)):
         new_date = message.get("time_anchor")
-        text = f"{message['role']}: {message['content']}"
         if new_date and new_date != date:
             date = new_date
             lines.append(f"[{date}]")
-            end += len(lines[-1]) + 1
-        lines.append(text)
-        spans.append((message.get("id"), Span(end, end + len(text))))
-        end += len(text) + 1
-    times = Counter(id for id, _ in spans)
-    return "\n".join(lines), [(id, span) for id, span in spans if times[id] == 1]
+        ids.append(message.get("id"))
+        positions.append(len(lines))
+        lines.append(f"{message['role']}: {message['content']}")
+    layout = join(lines, positions, "\n")
+    times = Counter(ids)
+    return layout.text, [(id, span) for id, span in zip(ids, layout.spans, strict=True) if times[id] == 1]
 
 
 def _messages(value: Any) -> Iterator[Mapping[str, Any]]:
@@ -81,14 +80,8 @@ def _messages(value: Any) -> Iterator[Mapping[str, Any]]:
 
 def _value(record: Record) -> Mapping[str, Any]:
     found = record.get("probing_questions", object)
-    if isinstance(found, str):
-        try:
-            found = json.loads(found)
-        except ValueError:
-            try:
-                found = ast.literal_eval(found)  # the files on the Hub have Python's single quotes
-            except (ValueError, SyntaxError):
-                found = None
+    if isinstance(found, str):  # the files on the Hub have it in Python's notation
+        found = written_value(found)
     if not isinstance(found, Mapping):
         raise ValueError(f"{record.where}: 'probing_questions' must be an object with a list for each kind")
     return {kind: questions for kind, questions in found.items() if questions}

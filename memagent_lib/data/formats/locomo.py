@@ -16,6 +16,7 @@ from typing import Any
 from memagent_lib.data.examples import Example, Span
 from memagent_lib.data.formats.format import Format
 from memagent_lib.data.formats.records import Record, field_of, records
+from memagent_lib.data.layout import join
 
 _EXPECTED = "LoCoMo's records with sample_id, conversation and qa"
 # By LoCoMo's numbers. Its paper lists them in another order; these follow from the questions in the file.
@@ -52,22 +53,19 @@ def _conversation(record: Record) -> tuple[str, dict[str, Span]]:
     """Return all sessions as one text, each under its date, and the span of each message by its id."""
     conversation = record.get("conversation", dict)
     numbers = sorted(int(found[1]) for found in map(_SESSION.fullmatch, conversation) if found)
-    parts: list[str] = []
-    spans: dict[str, Span] = {}
-    end = 0
+    lines: list[str] = []
+    positions: dict[str, int] = {}
     for number in numbers:
         where = f"{record.where}, session {number}"
         date = field_of(conversation, f"session_{number}_date_time", str, where)
-        parts.append(f"Session of {date}\n")
-        end += len(parts[-1])
+        lines.append(f"Session of {date}")
         for message in field_of(conversation, f"session_{number}", list, where):
             line = _line(message, where)
-            spans[field_of(message, "dia_id", str, where)] = Span(end, end + len(line))
-            parts.append(f"{line}\n")
-            end += len(line) + 1
-        parts.append("\n")
-        end += 1
-    return "".join(parts).rstrip(), spans
+            positions[field_of(message, "dia_id", str, where)] = len(lines)
+            lines.append(line)
+        lines.append("")
+    layout = join(lines, list(positions.values()), "\n")
+    return layout.text.rstrip(), dict(zip(positions, layout.spans, strict=True))
 
 
 def _line(message: Mapping[str, Any], where: str) -> str:
@@ -75,7 +73,7 @@ def _line(message: Mapping[str, Any], where: str) -> str:
     text = field_of(message, "text", str, where, may_be_empty=True)
     caption = message.get("blip_caption")
     line = f"{speaker}: {' '.join(text.split())}"
-    return f"{line} [shares an image: {caption}]" if caption else line
+    return f"{line} [shares an image: {caption}]" if caption else line.rstrip()
 
 
 def _category(part: Record) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from memagent_lib.data.examples import Example, Span
 from memagent_lib.data.formats.format import Format
 from memagent_lib.data.formats.records import Record, field_of, records
+from memagent_lib.data.layout import join
 
 _EXPECTED = "LongMemEval's records with question, answer, question_type and haystack_sessions"
 _ABSTENTION = "_abs"
@@ -43,21 +44,19 @@ def _sessions(record: Record) -> tuple[str, tuple[Span, ...]]:
     dates = record.get("haystack_dates", list)
     if len(sessions) != len(dates):
         raise ValueError(f"{record.where}: {len(sessions)} sessions and {len(dates)} dates; expected a date for each")
-    parts: list[str] = []
-    evidence: list[Span] = []
-    end = 0
+    lines: list[str] = []
+    positions: list[int] = []
     for date, session in zip(dates, sessions, strict=True):
-        lines = [(f"Session of {date}\n", False)]
+        lines.append(f"Session of {date}")
         for message in session:
             role = field_of(message, "role", str, record.where)
             content = field_of(message, "content", str, record.where, may_be_empty=True)
-            lines.append((f"{role}: {content}\n", message.get("has_answer") is True))
-        for line, has_answer in [*lines, ("\n", False)]:
-            if has_answer:
-                evidence.append(Span(end, end + len(line) - 1))
-            parts.append(line)
-            end += len(line)
-    return "".join(parts).rstrip(), tuple(evidence)
+            if message.get("has_answer") is True:
+                positions.append(len(lines))
+            lines.append(f"{role}: {content}".rstrip())
+        lines.append("")
+    layout = join(lines, positions, "\n")
+    return layout.text.rstrip(), tuple(layout.spans)
 
 
 def _note(path: str | Path) -> str:

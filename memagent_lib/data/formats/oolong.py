@@ -6,12 +6,12 @@ oolong-real have a plain answer. Many records share one ``context_window_text``;
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from memagent_lib.data.examples import Example
+from memagent_lib.data.formats.answers import written_value
 from memagent_lib.data.formats.format import Format
 from memagent_lib.data.formats.records import Record, records
 
@@ -47,10 +47,7 @@ def _value(record: Record) -> str:
     if date:
         year, month, day = map(int, date.groups())
         return f"{year:04}-{month:02}-{day:02}"
-    try:
-        values = ast.literal_eval(answer)
-    except (ValueError, SyntaxError):
-        values = None
+    values = written_value(answer)
     if not isinstance(values, list) or len(values) != 1:
         raise ValueError(
             f"{record.where}: 'answer' must be a list of one value, such as ['spam'], found {answer!r:.60}"

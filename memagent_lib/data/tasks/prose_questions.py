@@ -34,17 +34,25 @@ _NUMBER = re.compile(r"(?<![\w.,/-])\d{2,5}(?![\w/-]|[.,]\d)")
 _NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]{3,}(?![\w'-])")
 
 
-class _People:
-    """The people of one example: those ``near`` the question share their names with one another, the others less."""
+class _Subject:
+    """The people of one example, and the ``kind`` of relation that its question is about.
 
-    def __init__(self, rng: random.Random):
-        self._first = rng.sample(FIRST, len(FIRST))
-        self._last = rng.sample(LAST, len(LAST))
+    The question is about the first of ``named``, its decoys are about the others. Those ``near`` share their names with
+    one another, the rest less. ``rng`` makes the example's further draws.
+    """
+
+    def __init__(self, key: ExampleKey, decoys: int):
+        self.rng = key.rng()
+        self._first = self.rng.sample(FIRST, len(FIRST))
+        self._last = self.rng.sample(LAST, len(LAST))
         # Each of their names belongs to several people, so neither a first nor a last name finds an answer.
         self.near = [f"{first} {last}" for first in self._first[:_NEAR] for last in self._last[:_NEAR]]
-        rng.shuffle(self.near)
+        self.rng.shuffle(self.near)
+        self.named = self.near[: decoys + 1]
+        self.kind = self.rng.choice(list(RELATIONS))
+        self.relation = RELATIONS[self.kind]
 
-    def other(self, rng: random.Random) -> str:
+    def _other(self, rng: random.Random) -> str:
         """Draw a person who is not near the question. Half of them share a first or a last name with those who are."""
         first = rng.choice(self._first[_NEAR:])
         last = rng.choice(self._last[_NEAR:])
@@ -54,6 +62,30 @@ class _People:
         elif chance < 0.5:
             last = rng.choice(self._last[:_NEAR])
         return f"{first} {last}"
+
+    def filler(self, text: str, crowd: float) -> Filler:
+        """Return the sentences of ``text`` from a random one on, and among them statements about people not near.
+
+        The text begins anew after its last sentence. Half of the statements are of the question's ``kind``. What is
+        stated of a person and a relation is always the same value.
+        """
+        seed = self.rng.getrandbits(64)
+
+        def units() -> Iterator[str]:
+            rng = random.Random(seed)
+            prose = sentences(text)
+            at = rng.randrange(len(prose))
+            while True:
+                if rng.random() < crowd:
+                    name = self._other(rng)
+                    relation = rng.choice([self.kind, rng.choice(list(RELATIONS))])
+                    value = RELATIONS[relation].draw(random.Random(f"{seed}/{name}/{relation}"))
+                    yield _worded(RELATIONS[relation].statements, rng, name, value)
+                else:
+                    yield prose[at % len(prose)]
+                    at += 1
+
+        return Filler(units)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,17 +100,16 @@ class Needles:
     crowd: Share = 0.25
 
     def plan(self, key: ExampleKey) -> DocumentPlan:
-        rng = key.rng()
-        people = _People(rng)
-        kind = rng.choice(list(RELATIONS))
-        relation = RELATIONS[kind]
-        named = people.near[: self.decoys + 1]
+        subject = _Subject(key, self.decoys)
+        rng = subject.rng
+        relation = subject.relation
+        named = subject.named
         values = [relation.draw(rng) for _ in named]
         stated = [_worded(relation.statements, rng, name, value) for name, value in zip(named, values, strict=True)]
         wording = rng.choice(relation.questions)
         statements = [_placed(text, rng.random(), i == 0) for i, text in enumerate(stated)]
-        filler = _filler(self.text, self.crowd, people, kind, rng.getrandbits(64))
-        return _plan(wording, named, values[0], statements, filler, relation=kind, text=self.text)
+        filler = subject.filler(self.text, self.crowd)
+        return _plan(wording, named, values[0], statements, filler, relation=subject.kind, text=self.text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +128,10 @@ class Unstated:
     crowd: Share = 0.1
 
     def plan(self, key: ExampleKey) -> _OfTask:
-        rng = key.rng()
-        people = _People(rng)
-        kind = rng.choice(list(RELATIONS))
-        relation = RELATIONS[kind]
-        named = people.near[: self.decoys + 1]
+        subject = _Subject(key, self.decoys)
+        rng = subject.rng
+        relation = subject.relation
+        named = subject.named
         statements: list[Statement] = []
         answer = UNSTATED
         for name in named:
@@ -111,12 +141,12 @@ class Unstated:
                 statements.append(_placed(_worded(relation.statements, rng, name, value), depth, name == named[0]))
                 if name == named[0]:
                     answer = value
-            other = RELATIONS[rng.choice([each for each in RELATIONS if each != kind])]
+            other = RELATIONS[rng.choice([each for each in RELATIONS if each != subject.kind])]
             text = _worded(other.statements, rng, name, other.draw(rng))
             statements.append(_placed(text, rng.random(), False))
         wording = _OR_UNSTATED.format(question=rng.choice(relation.questions))
-        filler = _filler(self.text, self.crowd, people, kind, rng.getrandbits(64))
-        plan = _plan(wording, named, answer, statements, filler, relation=kind, text=self.text)
+        filler = subject.filler(self.text, self.crowd)
+        plan = _plan(wording, named, answer, statements, filler, relation=subject.kind, text=self.text)
         return _OfTask("prose_absent" if answer == UNSTATED else "prose_stated", plan)
 
 
@@ -143,11 +173,10 @@ class Chronicle:
     crowd: Share = 0.1
 
     def plan(self, key: ExampleKey) -> DocumentPlan:
-        rng = key.rng()
-        people = _People(rng)
-        kind = rng.choice(list(RELATIONS))
-        relation = RELATIONS[kind]
-        named = people.near[: self.decoys + 1]
+        subject = _Subject(key, self.decoys)
+        rng = subject.rng
+        relation = subject.relation
+        named = subject.named
         statements: list[Statement] = []
         latest: dict[str, str] = {}
         stale: list[str] = []
@@ -161,8 +190,8 @@ class Chronicle:
                 text = _worded(relation.changes if number else relation.statements, rng, name, value)
                 statements.append(_placed(text, depth, name == named[0] and number == self.changes))
         wording = rng.choice(IN_THE_END).format(question=rng.choice(relation.questions))
-        filler = _filler(self.text, self.crowd, people, kind, rng.getrandbits(64))
-        metadata = {"relation": kind, "changes": self.changes, "stale": stale, "text": self.text}
+        filler = subject.filler(self.text, self.crowd)
+        metadata = {"relation": subject.kind, "changes": self.changes, "stale": stale, "text": self.text}
         return _plan(wording, named, latest[named[0]], statements, filler, **metadata)
 
 
@@ -181,13 +210,12 @@ class TwoHops:
     order: Literal["forward", "any"] = "forward"
 
     def plan(self, key: ExampleKey) -> DocumentPlan:
-        rng = key.rng()
-        people = _People(rng)
-        kind = rng.choice(list(RELATIONS))
-        relation = RELATIONS[kind]
+        subject = _Subject(key, self.decoys)
+        rng = subject.rng
+        relation = subject.relation
+        named = subject.named
         link = rng.choice(LINKS)
-        named = people.near[: self.decoys + 1]
-        linked = people.near[-self.decoys - 1 :]  # ``decoys`` is so limited that nobody is in both groups
+        linked = subject.near[-self.decoys - 1 :]  # ``decoys`` is so limited that nobody is in both groups
         values = [relation.draw(rng) for _ in named]
         statements: list[Statement] = []
         for name, other, value in zip(named, linked, values, strict=True):
@@ -198,9 +226,9 @@ class TwoHops:
             second = _worded(relation.statements, rng, other, value)
             statements += [_placed(first, depths[0], name == named[0]), _placed(second, depths[1], name == named[0])]
         wording = rng.choice(relation.questions)
-        filler = _filler(self.text, self.crowd, people, kind, rng.getrandbits(64))
+        filler = subject.filler(self.text, self.crowd)
         described = [f"the {link} of {name}" for name in named]
-        metadata = {"relation": kind, "link": link, "order": self.order, "text": self.text}
+        metadata = {"relation": subject.kind, "link": link, "order": self.order, "text": self.text}
         return _plan(wording, described, values[0], statements, filler, **metadata)
 
 
@@ -305,30 +333,6 @@ def _plan(
         metadata=metadata,
         decoys=tuple(decoys),
     )
-
-
-def _filler(text: str, crowd: float, people: _People, kind: str, seed: int) -> Filler:
-    """Return the sentences of ``text`` from a random one on, and among them statements about people not near.
-
-    The text begins anew after its last sentence. Half of the statements are of the question's ``kind``. What is stated
-    of a person and a relation is always the same value.
-    """
-
-    def units() -> Iterator[str]:
-        rng = random.Random(seed)
-        prose = sentences(text)
-        at = rng.randrange(len(prose))
-        while True:
-            if rng.random() < crowd:
-                name = people.other(rng)
-                relation = rng.choice([kind, rng.choice(list(RELATIONS))])
-                value = RELATIONS[relation].draw(random.Random(f"{seed}/{name}/{relation}"))
-                yield _worded(RELATIONS[relation].statements, rng, name, value)
-            else:
-                yield prose[at % len(prose)]
-                at += 1
-
-    return Filler(units)
 
 
 PRESETS = {
