@@ -257,6 +257,16 @@ def default_model() -> str:
     )
 
 
+def existing_parent(folder: Path) -> Path:
+    """Return ``folder`` if it exists, and otherwise its nearest parent that does, which is on the same disk."""
+    return next(path for path in (folder, *folder.parents) if path.exists())
+
+
+def free_disk(folder: Path) -> int:
+    """Return how many bytes are free on the disk of ``folder``, which may not exist yet."""
+    return shutil.disk_usage(existing_parent(folder)).free
+
+
 def bytes_of(folder: str | Path, pattern: str = "**/*") -> int:
     """Return the total size in bytes of the files in a folder that match ``pattern``."""
     return sum(path.stat().st_size for path in Path(folder).glob(pattern) if path.is_file())

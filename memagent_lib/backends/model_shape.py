@@ -96,6 +96,15 @@ class ModelShape:
         return self.turn_flops(reply.prompt_tokens + reply.reply_tokens, reply.reply_tokens, reply.cached_tokens)
 
     @property
+    def saved_width(self) -> int:
+        """How many numbers a Llama or Qwen layer leaves per token for its backward pass.
+
+        They are the inputs and outputs of norms; queries, keys and values before, inside and after the rotation; the
+        attention's output; the gated MLP.
+        """
+        return 6 * self.hidden + 7 * self.attention + 4 * self.kv_width + 4 * self.ffn
+
+    @property
     def kv_bytes(self) -> int:
         """The size in bytes of one token's keys and values in bf16."""
         return 4 * self.layers * self.kv_width

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 from memagent_lib.cli.arguments import Verbs, add_verb, option
 from memagent_lib.errors import MissingFile
-from memagent_lib.paths import clone, display, root
+from memagent_lib.paths import clone, display, existing_parent, free_disk, root
 
 SWEEP = "experiments/demo.toml"
 NEEDED_GB = 3
@@ -65,9 +64,7 @@ def run(a: argparse.Namespace) -> int:
 
 
 def _require_space(folder: Path) -> None:
-    # The folder may not exist yet; its nearest existing parent is on the same disk.
-    existing = next(p for p in (folder, *folder.parents) if p.exists())
-    free = shutil.disk_usage(existing).free / (1 << 30)
+    free = free_disk(folder) / (1 << 30)
     if free < NEEDED_GB:
         fix = "free some space, or give another --out"
-        raise OSError(f"{free:.1f} GB are free at {existing} and the demo needs {NEEDED_GB}; {fix}")
+        raise OSError(f"{free:.1f} GB are free at {existing_parent(folder)} and the demo needs {NEEDED_GB}; {fix}")

@@ -104,10 +104,10 @@ def benchmark_rows(results: Iterable[Result]) -> pd.DataFrame:
     return pd.DataFrame(_averages(rows) + rows, columns=_ROW)
 
 
-def benchmark_table(results: Sequence[Result]) -> pd.DataFrame:
+def benchmark_table(results: Sequence[Result], name: str) -> pd.DataFrame:
     """Return one row per task, metric and model, with one column per length.
 
-    Our rows, one per reader, are labelled ``ours, READER``; their cells have the score, its interval and n. Published
+    Our rows, one per reader, are labelled ``name, reader``; their cells have the score, its interval and n. Published
     scores for the same tasks and lengths follow those of each task; their metric is the judge that their source names.
     """
     import pandas as pd
@@ -118,7 +118,7 @@ def benchmark_table(results: Sequence[Result]) -> pd.DataFrame:
     for task, group in ours.groupby("task", sort=False):
         for (metric, reader), scores in group.groupby(["metric", "reader"], sort=False):
             cells = {row["length"]: _score_cell(row) for row in scores.to_dict("records")}
-            rows.append({"task": task, "metric": metric, "model": f"ours, {reader}", **cells})
+            rows.append({"task": task, "metric": metric, "model": f"{name}, {reader}", **cells})
         # The paper's average leaves three of RULER's tasks out; both are displayed, under their own names.
         names = [task]
         if task == AVERAGE:

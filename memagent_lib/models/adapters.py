@@ -30,6 +30,7 @@ from memagent_lib.models.model_cache import (
     require_disk,
     require_memory,
     source_of,
+    weight_files,
 )
 
 CONFIG_FILE = "adapter_config.json"
@@ -60,7 +61,7 @@ def base_hash(base: Path) -> str:
     source = source_of(base)
     if source:
         return source["sha256"][:16]
-    files = sorted(base.glob("*.safetensors")) or sorted(base.glob("pytorch_model*.bin"))
+    files = weight_files(base)
     if not files:
         raise MissingFile(f"no weights (*.safetensors) in {base}, the base model of an adapter")
     digest = hashlib.sha256()

@@ -14,7 +14,7 @@ import platformdirs
 import psutil
 
 from memagent_lib.errors import UserError
-from memagent_lib.paths import apply_umask, lock_beside, write_atomically
+from memagent_lib.paths import apply_umask, free_disk, lock_beside, write_atomically
 
 SOURCE_FILE = "source.json"
 """The record in a converted folder of the file that its weights come from."""
@@ -53,6 +53,11 @@ def source_of(folder: Path) -> dict[str, str]:
     return json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
 
 
+def weight_files(folder: Path) -> list[Path]:
+    """Return a model folder's files with weights: safetensors, or else PyTorch's, as transformers chooses."""
+    return sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
+
+
 def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
     """Return ``folder``. If it does not exist, ``make`` first fills an empty folder, which then gets its name.
 
@@ -87,8 +92,7 @@ def _lock(folder: Path) -> IO[bytes]:
 def require_disk(needed: int, what: str) -> None:
     """Raise :class:`ModelError` unless the cache's disk has ``needed`` bytes free."""
     folder = cache_folder()
-    existing = next(one for one in (folder, *folder.parents) if one.exists())
-    free = shutil.disk_usage(existing).free
+    free = free_disk(folder)
     if free < needed:
         raise ModelError(
             f"{what} needs {_gb(needed)} of disk in {folder}, and {_gb(free)} are free; free some, or set "

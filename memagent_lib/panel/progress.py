@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import statistics
@@ -15,7 +14,7 @@ from typing import NamedTuple
 
 from memagent_lib.evaluation import Result, read_results
 from memagent_lib.paths import read_lines_from
-from memagent_lib.rl import RunFolder, Sign, TrainingState, TrainingStatus, signs
+from memagent_lib.rl import RunFolder, Sign, TrainingState, TrainingStatus, rollout_files, signs
 
 SECONDS = "perf/time_per_step"
 TURNS = "rows/produced"
@@ -124,7 +123,7 @@ class Follower:
     def _rollouts(self) -> tuple[Result, ...]:
         """Return the newest rollouts: the latest step first and, within a step, wrong ones before right ones."""
         newest: list[Result] = []
-        for file in sorted(self.folder.traces.glob("step_*.jsonl"), reverse=True):
+        for file in reversed(rollout_files(self.folder.traces)):
             newest += reversed(self._of(file))
             if len(newest) >= MOST_ROLLOUTS:
                 break
@@ -159,4 +158,4 @@ def _end_of(log: Path) -> str:
 
 def recorded_config(folder: RunFolder) -> dict:
     """Return the tables of the recipe that the run was started with."""
-    return json.loads(folder.config.read_text(encoding="utf-8"))["config"]
+    return folder.record()["config"]

@@ -42,7 +42,7 @@ def attach(folder: str | Path) -> TrainingRun:
         return rl.attach(path)
     except FileNotFoundError:
         message = f"no training run at {path}; `memagent train` or notebook 04_train starts one"
-        nearby = sorted({str(f.parent) for at in (path, path.parent) for f in at.glob("*/status.json")})
+        nearby = sorted({str(run.path) for at in (path, path.parent) for run in RunFolder.inside(at)})
         if nearby:
             message += f"; runs nearby: {', '.join(nearby)}"
         raise MissingFile(message) from None

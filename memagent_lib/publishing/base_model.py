@@ -6,7 +6,6 @@ the base model comes from.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -103,7 +102,7 @@ def _trained_from(folder: Path, weights: str, store: Experiment | None) -> tuple
     """Return the model and weights from which ``weights`` were trained, if their run folder or ``store`` records it."""
     above = RunFolder(folder.parent)
     if above.model == folder and above.config.is_file():
-        started = json.loads(above.config.read_text(encoding="utf-8"))
+        started = above.record()
         return started["config"]["model"]["path"], started.get("weights", "")
     if store is None or not weights:
         return None

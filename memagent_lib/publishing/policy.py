@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from memagent_lib.errors import MissingFile, UserError
+from memagent_lib.models import is_adapter, weight_files
 from memagent_lib.paths import display, input_path
 from memagent_lib.provenance import model_hash
 from memagent_lib.rl import RunFolder, TrainingState
@@ -41,13 +42,14 @@ class Policy:
         finished, and weights that are not complete.
         """
         found = input_path(path)
-        if _is_run(found):
-            policy = _of_run(RunFolder(found))
+        run = RunFolder(found)
+        if run.is_run:
+            policy = _of_run(run)
         else:
             # `memagent sft` exports to a folder of this name too.
             folder = found / "model" if (found / "model" / CONFIG).is_file() else found
             above = RunFolder(folder.parent)
-            policy = cls(folder, above if _is_run(above.path) and above.model == folder else None)
+            policy = cls(folder, above if above.is_run and above.model == folder else None)
         if not (policy.folder / CONFIG).is_file():
             _require_no_adapter(found)
             raise MissingFile(
@@ -76,11 +78,7 @@ class Policy:
     @property
     def started_with(self) -> dict[str, Any]:
         """What the run has recorded at its start: ``config``, ``trained``, ``device``, ``weights``; or else nothing."""
-        return json.loads(self.run.config.read_text(encoding="utf-8")) if self.run else {}
-
-
-def _is_run(folder: Path) -> bool:
-    return (folder / "status.json").is_file()
+        return self.run.record() if self.run else {}
 
 
 def _of_run(run: RunFolder) -> Policy:
@@ -97,17 +95,12 @@ def _of_run(run: RunFolder) -> Policy:
 
 def _require_no_adapter(folder: Path) -> None:
     """Raise :class:`PublishingError` for the folder of an adapter, which lacks the weights of its base model."""
-    if (folder / "adapter_config.json").is_file():
+    if is_adapter(folder):
         where = display(folder)
         raise PublishingError(
             f"{where} is an adapter, without its base model's weights; name a folder with the whole model, such as the "
             f"run's own, or upload the adapter itself with `hf upload OWNER/NAME {shlex.quote(where)}`"
         )
-
-
-def weight_files(folder: Path) -> list[Path]:
-    """Return a model folder's files with weights: safetensors, or else PyTorch's, as transformers chooses."""
-    return sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
 
 
 def require_weights(folder: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from memagent_lib.data import data_hash, stream_records
 from memagent_lib.paths import root, shortest_ends
-from memagent_lib.rl import RunFolder, validation_score
+from memagent_lib.rl import PROMPTS, ROLLOUTS, RunFolder, validation_score
 from memagent_lib.settings import to_toml
 from memagent_lib.tracking import Experiment, load_inputs, load_runs
 
@@ -87,8 +87,8 @@ class TrainingRecord:
             device=started["device"],
             recipe=recipe_toml(tables),
             steps=status.step,
-            prompts=verl["data.train_batch_size"],
-            rollouts=verl["actor_rollout_ref.rollout.n"],
+            prompts=verl[PROMPTS],
+            rollouts=verl[ROLLOUTS],
             seed=tables["train"]["seed"],
             average_share=tables["model"]["average_share"] if average else 0.0,
             validated=most if most > 0 else None,

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memagent_lib.agent import SETTINGS_FILE, AgentSettings
-from memagent_lib.models import HUB_NAME, WEIGHT_FILES
+from memagent_lib.models import HUB_NAME, WEIGHT_FILES, weight_files
 from memagent_lib.paths import absolute, display, replacing
 from memagent_lib.plugins import is_plugin
-from memagent_lib.publishing.policy import CARD, INDEX, Policy, PublishingError, weight_files
+from memagent_lib.publishing.policy import CARD, INDEX, Policy, PublishingError
 from memagent_lib.publishing.training_record import public_path
 
 if TYPE_CHECKING:

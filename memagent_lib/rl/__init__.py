@@ -91,11 +91,15 @@ from memagent_lib.rl.run_folder import (
     TrainingState,
     TrainingStatus,
     load_rollouts,
+    rollout_files,
     save_rollout,
     validation_score,
 )
+from memagent_lib.rl.verl.verl_keys import PROMPTS, ROLLOUTS
 
 __all__ = [
+    "PROMPTS",
+    "ROLLOUTS",
     "Checkpoint",
     "ClusterConfig",
     "Credit",
@@ -131,6 +135,7 @@ __all__ = [
     "recipe_tables",
     "require_training",
     "resolved",
+    "rollout_files",
     "save_rollout",
     "signs",
     "validation_score",

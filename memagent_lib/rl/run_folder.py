@@ -30,6 +30,7 @@ SECONDS = "perf/time_per_step"
 SAVE_SECONDS = "timing_s/save_checkpoint"
 VALIDATION_SECONDS = "timing_s/testing"  # verl does not count it as a part of the step
 SCORE_FILE = "validation_score.txt"
+STATUS_FILE = "status.json"
 UNTIL_RESUMED = "until resumed\n"
 """The content of a request to stop that a person made; a request that a signal made is an empty file."""
 
@@ -110,9 +111,23 @@ class RunFolder:
 
     path: Path
 
+    @classmethod
+    def inside(cls, folder: Path) -> list[RunFolder]:
+        """Return the runs whose folders are directly inside ``folder``."""
+        return [cls(file.parent) for file in folder.glob(f"*/{STATUS_FILE}")]
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the folder is that of a training run."""
+        return (self.path / STATUS_FILE).is_file()
+
     @property
     def config(self) -> Path:
         return self.path / "config.json"
+
+    def record(self) -> dict[str, Any]:
+        """Return what :meth:`write_recipe` has recorded when the run was started."""
+        return json.loads(self.config.read_text(encoding="utf-8"))
 
     @property
     def key(self) -> str:
@@ -142,7 +157,7 @@ class RunFolder:
         Inputs are ``reading``'s template and reader, the training files, and the model. Those that are gone are not
         compared, nor are those that an older version did not record.
         """
-        record = json.loads(self.config.read_text(encoding="utf-8"))
+        record = self.record()
         read_with = record.get("reading", {})
         differ = [name for name, found in reading.hashes.items() if read_with.get(name, found) != found]
         inputs = record.get("inputs", {})
@@ -158,7 +173,7 @@ class RunFolder:
 
     def recipe(self) -> tuple[Recipe, str]:
         """Return the recipe that the run trains with, and its device."""
-        record = json.loads(self.config.read_text(encoding="utf-8"))
+        record = self.record()
         return Recipe.from_tables(record.get("trained", record["config"])), record["device"]
 
     @property
@@ -227,7 +242,7 @@ class RunFolder:
         return self.path / "traces"
 
     def write_status(self, status: TrainingStatus) -> None:
-        write_atomically(self.path / "status.json", json.dumps(status.to_record() | {"updated": time.time()}))
+        write_atomically(self.path / STATUS_FILE, json.dumps(status.to_record() | {"updated": time.time()}))
 
     def status(self) -> TrainingStatus:
         """Return the last status. Its state is ``died`` if it was written as active but no process holds the lock."""
@@ -240,10 +255,10 @@ class RunFolder:
         return replace(status, state=TrainingState.DIED)
 
     def _written_status(self) -> TrainingStatus:
-        file = self.path / "status.json"
-        if not file.is_file():
+        if not self.is_run:
             raise MissingFile(f"no training run at {self.path}")
-        return TrainingStatus.from_record(json.loads(file.read_text(encoding="utf-8")))
+        record = json.loads((self.path / STATUS_FILE).read_text(encoding="utf-8"))
+        return TrainingStatus.from_record(record)
 
     def lock(self) -> int:
         """Lock the run and return the lock's descriptor; processes that inherit it hold the lock too.
@@ -307,7 +322,7 @@ class RunFolder:
         remaining = [row for row in self.rows() if row["step"] <= step]
         write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in remaining))
         # A resumed run would append the rollouts of a repeated step to those of the first attempt.
-        for file in self.traces.glob("step_*.jsonl"):
+        for file in rollout_files(self.traces):
             if int(file.stem.rpartition("_")[2]) > step:
                 file.unlink()
 
@@ -337,6 +352,11 @@ def save_rollout(traces: Path, result: Result, step: int, greedy: bool) -> None:
     append_record(traces / f"step_{step:06d}.jsonl", f"{greedy} {result.key}", saved.to_record())
 
 
+def rollout_files(traces: Path) -> list[Path]:
+    """Return the files that :func:`save_rollout` writes, one per step, in order of steps."""
+    return sorted(traces.glob("step_*.jsonl"))
+
+
 def load_rollouts(traces: Path) -> list[Result]:
     """Return the rollouts that training saved, in order of steps; their metadata has ``step`` and ``greedy``."""
-    return [result for file in sorted(traces.glob("step_*.jsonl")) for result in read_results(file)]
+    return [result for file in rollout_files(traces) for result in read_results(file)]

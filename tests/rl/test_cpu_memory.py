@@ -8,8 +8,6 @@ import pytest
 
 from memagent_lib.backends import ModelShape
 from memagent_lib.rl.cpu.cpu_memory import (
-    CHECKPOINTING,
-    MICRO_BATCH,
     SERVERS,
     CpuFit,
     MemoryShort,
@@ -19,6 +17,7 @@ from memagent_lib.rl.cpu.cpu_memory import (
     require_free,
     return_freed_memory,
 )
+from memagent_lib.rl.verl.verl_keys import CHECKPOINTING, MICRO_BATCH
 
 SMOLLM2 = ModelShape(
     parameters=134_515_008,

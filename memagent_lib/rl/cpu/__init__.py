@@ -5,10 +5,7 @@ neither torch nor verl.
 """
 
 from memagent_lib.rl.cpu.cpu_memory import (
-    CHECKPOINTING,
     FIT_SETTINGS,
-    MICRO_BATCH,
-    SAVED_WIDTHS,
     CpuFit,
     fit_of,
     free_bytes,
@@ -26,10 +23,7 @@ from memagent_lib.rl.cpu.cpu_settings import (
 )
 
 __all__ = [
-    "CHECKPOINTING",
     "FIT_SETTINGS",
-    "MICRO_BATCH",
-    "SAVED_WIDTHS",
     "CpuFit",
     "answer_for_vllm",
     "computes_in_half",

@@ -16,23 +16,18 @@ from typing import Any
 
 from memagent_lib.backends import ModelShape
 from memagent_lib.errors import UserError
-from memagent_lib.rl.verl.verl_keys import KL_LOSS, LORA_RANK
+from memagent_lib.rl.verl.verl_keys import ACTOR, CHECKPOINTING, KL_LOSS, LORA_RANK, MICRO_BATCH, ROLLOUT
 
-MICRO_BATCH = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
-SERVERS = "actor_rollout_ref.rollout.agent.num_workers"
-CHECKPOINTING = "actor_rollout_ref.model.enable_gradient_checkpointing"
-PRECISION = "actor_rollout_ref.actor.fsdp_config.mixed_precision"
+SERVERS = f"{ROLLOUT}.agent.num_workers"
+PRECISION = f"{ACTOR}.fsdp_config.mixed_precision"
 PARAM_DTYPE = f"{PRECISION}.param_dtype"
 FIT_SETTINGS = (MICRO_BATCH, SERVERS, CHECKPOINTING, PARAM_DTYPE, LORA_RANK, KL_LOSS)
 FLOAT = 4
 HALF = 2
 HALF_TYPES = ("bf16", "bfloat16")
 MICRO_BATCHES = (8192, 4096, 2048, 1024)  # from 1,024 tokens down, an update becomes slow rather than smaller
-SAVED_WIDTHS = {"hidden": 6, "attention": 7, "kv_width": 4, "ffn": 4}
-"""How many vectors of each width a Llama or Qwen layer leaves per token for its backward pass: inputs and outputs of
-norms; queries, keys and values before, inside and after the rotation; the attention's output; the gated MLP."""
-MEASURED = 0.8  # of that sum: 0.78 with SmolLM2-135M in fp32 at 512 and 1,024 tokens
-MEASURED_HALF = 0.6  # of the sum in fp32, when the model computes in bf16: 0.49 and 0.56
+MEASURED = 0.8  # of ModelShape.saved_width: 0.78 with SmolLM2-135M in fp32 at 512 and 1,024 tokens
+MEASURED_HALF = 0.6  # of the same in fp32, when the model computes in bf16: 0.49 and 0.56
 LOGITS_COPIES = 4  # logits, divided by the temperature, their log_softmax, and a gradient
 KV_CACHE_BYTES = 1 << 30  # VLLM_CPU_KVCACHE_SPACE
 SERVER_BYTES = 2.0e9  # an engine without weights and cache, 1.9 to 2.1 measured: vLLM, torch and Ray in one process
@@ -74,7 +69,7 @@ def memory_of(shape: ModelShape, fit: CpuFit, workers: int = 1) -> dict[str, flo
     """
     tokens = fit.micro_batch_tokens
     share = MEASURED_HALF if fit.half else MEASURED
-    layer = share * FLOAT * sum(n * getattr(shape, name) for name, n in SAVED_WIDTHS.items())
+    layer = share * FLOAT * shape.saved_width
     if fit.checkpointing:  # each layer's input is saved, and one layer at a time is computed again
         activations = tokens * (FLOAT * shape.hidden * shape.layers + layer)
     else:

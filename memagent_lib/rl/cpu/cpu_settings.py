@@ -10,18 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from memagent_lib.backends import ModelShape, shape_of
+from memagent_lib.installation import cores
 from memagent_lib.prompts import Encoder
-from memagent_lib.provenance import cores
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.cpu.cpu_memory import (
+from memagent_lib.rl.cpu.cpu_memory import PRECISION, SERVERS, choose_fit, machine_bytes
+from memagent_lib.rl.verl.verl_keys import (
+    ACTOR,
     CHECKPOINTING,
+    EXTERNAL_LIB,
+    KL_LOSS,
+    LORA_RANK,
     MICRO_BATCH,
-    PRECISION,
-    SERVERS,
-    choose_fit,
-    machine_bytes,
+    MODEL,
+    PACKED,
+    RESUMED,
+    ROLLOUT,
+    SAVED,
 )
-from memagent_lib.rl.verl.verl_keys import KL_LOSS, LORA_RANK
 
 LARGEST_BUCKET_MB = 2048
 MOST_SERVERS = 2  # of a worker: each needs memory for vLLM and a cache
@@ -31,8 +36,6 @@ HALF_FLAGS = {"avx512_bf16", "amx_bf16"}  # of a processor that multiplies matri
 
 def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
     """Return verl's settings for a CPU by dotted name, in addition to the settings for every device."""
-    actor = "actor_rollout_ref.actor"
-    rollout = "actor_rollout_ref.rollout"
     shape = shape_of(recipe.model.path)
     half = computes_in_half(shape)
     rank = recipe.verl.get(LORA_RANK) or 0
@@ -41,35 +44,35 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
     fit = choose_fit(shape, encoder.window, servers, recipe.workers, machine_bytes(), half, rank, reference)
     return {
         "trainer.device": "cpu",
-        "actor_rollout_ref.model.external_lib": "memagent_lib.rl.cpu.engine",  # which registers the loss too
+        EXTERNAL_LIB: "memagent_lib.rl.cpu.engine",  # which registers the loss too
         "data.dataloader_num_workers": 0,
-        "actor_rollout_ref.model.use_remove_padding": False,
+        PACKED: False,
         CHECKPOINTING: fit.checkpointing,
-        "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
+        f"+{MODEL}.override_config.attn_implementation": "sdpa",
         # What trains on a CPU is small: every checkpoint can be loaded by itself, and is a model in MLflow.
-        f"{actor}.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
-        f"{actor}.use_torch_compile": False,
-        f"{actor}.fsdp_config.use_torch_compile": False,
-        f"{actor}.fsdp_config.reshard_after_forward": False,
-        f"{actor}.fsdp_config.dtype": "float32",
+        SAVED: [*RESUMED, "hf_model"],
+        f"{ACTOR}.use_torch_compile": False,
+        f"{ACTOR}.fsdp_config.use_torch_compile": False,
+        f"{ACTOR}.fsdp_config.reshard_after_forward": False,
+        f"{ACTOR}.fsdp_config.dtype": "float32",
         f"+{PRECISION}": {"param_dtype": "bf16" if half else "fp32"},
         f"+{PRECISION.replace('.actor.', '.ref.')}": f"${{{PRECISION}}}",  # else the reference would compute in bf16
         MICRO_BATCH: fit.micro_batch_tokens,
         "actor_rollout_ref.ref.fsdp_config.use_torch_compile": False,
-        f"{rollout}.dtype": "bfloat16" if half else "float32",
-        f"{rollout}.tensor_model_parallel_size": 1,
-        f"{rollout}.enforce_eager": True,  # CPU vLLM has neither graphs nor a sleep mode
+        f"{ROLLOUT}.dtype": "bfloat16" if half else "float32",
+        f"{ROLLOUT}.tensor_model_parallel_size": 1,
+        f"{ROLLOUT}.enforce_eager": True,  # CPU vLLM has neither graphs nor a sleep mode
         # A step with part of a prompt fails on a CPU ("CPU Generator does not use offset"), so no prompt is split.
-        f"{rollout}.enable_chunked_prefill": False,
-        f"{rollout}.free_cache_engine": False,
-        f"+{rollout}.enable_sleep_mode": False,
-        f"{rollout}.max_num_seqs": min(256, recipe.prompts * recipe.rollouts),
-        f"+{rollout}.engine_kwargs.vllm": {
+        f"{ROLLOUT}.enable_chunked_prefill": False,
+        f"{ROLLOUT}.free_cache_engine": False,
+        f"+{ROLLOUT}.enable_sleep_mode": False,
+        f"{ROLLOUT}.max_num_seqs": min(256, recipe.prompts * recipe.rollouts),
+        f"+{ROLLOUT}.engine_kwargs.vllm": {
             "worker_extension_cls": "memagent_lib.rl.cpu.weights.CpuWeights",
             "distributed_executor_backend": "uni",  # a worker of its own waits for the engine by spinning
             "block_size": 32,  # prefixes are shared in whole blocks, and 128 is most of a small prompt
         },
-        f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": _bucket_mb(shape),
+        f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes": _bucket_mb(shape),
         SERVERS: recipe.nodes * fit.servers,
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
     }

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from memagent_lib.backends import ModelShape
-from memagent_lib.rl.cpu import SAVED_WIDTHS
 from memagent_lib.rl.run.step_work import Work
 
 SAFETY = 0.95
 """The share of a GPU's memory that a plan may use; the rest is for fragmentation."""
 FP32 = 4
 BF16 = 2
-SAVED_SHARE = 1.3  # of SAVED_WIDTHS in bf16, where all activations are kept; 1.27 measured with adapters on an H200
+SAVED_SHARE = 1.3  # of saved_width in bf16, where all activations are kept; 1.27 measured with adapters on an H200
 # vLLM's CUDA context and graphs, which it also has while it sleeps: what its own test of sleep mode allows beside the
 # buffer of logits (vllm, tests/basic_correctness/test_cumem.py).
 ENGINE_BYTES = 2 << 30
@@ -47,7 +46,7 @@ class GpuMemory:
         actor = self.verl.actor_rollout_ref.actor
         tokens = min(actor.ppo_max_token_len_per_gpu, self.work.trained_tokens)
         state = dict.fromkeys(self._state, 0.0) if actor.fsdp_config.offload_policy else self._state
-        kept = self.shape.hidden if self.recomputes else SAVED_SHARE * self._layer_width
+        kept = self.shape.hidden if self.recomputes else SAVED_SHARE * self.shape.saved_width
         saved = {"activations": tokens * kept * self.shape.layers * BF16}
         # Logits in bf16, then in fp32: a copy, its softmax, and the gradient of the backward pass. In trees, keys and
         # values along the rows' paths, and their gradients.
@@ -76,7 +75,7 @@ class GpuMemory:
         elif self.attention == "sdpa":  # a mask of all pairs, in bf16 and as the booleans that it is made from
             mask = {"attention mask": (BF16 + 1) * tokens**2}
         return mask | {
-            "one layer's activations": tokens * self._layer_width * BF16,
+            "one layer's activations": tokens * self.shape.saved_width * BF16,
             "one layer gathered": 2 * BF16 * self.shape.parameters / self.shape.layers,
             "logits": scored * self.shape.vocabulary * logit_bytes,
             "vLLM asleep": self._engine_bytes,
@@ -100,11 +99,6 @@ class GpuMemory:
     def recomputes(self) -> bool:
         """Whether only each layer's input is kept for the backward pass."""
         return self.verl.actor_rollout_ref.model.enable_gradient_checkpointing
-
-    @property
-    def _layer_width(self) -> int:
-        """The numbers that a layer leaves for its backward pass, per token."""
-        return sum(n * getattr(self.shape, name) for name, n in SAVED_WIDTHS.items())
 
     @property
     def _moments_away(self) -> bool:

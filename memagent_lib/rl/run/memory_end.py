@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from memagent_lib.rl.cpu import CHECKPOINTING, MICRO_BATCH
+from memagent_lib.rl.verl.verl_keys import CHECKPOINTING, GPU_SHARE, MICRO_BATCH
 
 _USED = re.compile(r"was ([\d.]+)GB used / ([\d.]+)GB limit")
 _USER = re.compile(r"^(\d+)\t([\d.]+)\t(.+)$", re.MULTILINE)
@@ -16,7 +16,6 @@ _ON_GPU = re.compile(
     r"CUDA out of memory\. Tried to allocate ([\d.]+ \wiB)\. GPU (\d+) has a total capacity of ([\d.]+ \wiB)"
 )
 _ON_CPU = re.compile(r"can't allocate memory: you tried to allocate (\d+) bytes")
-_GPU_SHARE = "actor_rollout_ref.rollout.gpu_memory_utilization"
 _NAMES = {"WorkerDict": "update", "RolloutServer": "rollout server", "training_process": "trainer"}
 SHOWN = 4  # of the processes with the most memory
 
@@ -33,7 +32,7 @@ def shortened(error: str, settings: dict[str, Any]) -> str:
     gpu = _ON_GPU.search(error)
     if gpu:
         what = f"out of memory: {gpu[1]} more were needed on GPU {gpu[2]}, which has {gpu[3]}"
-        return f"{what}; {_advice(settings)}, or lower verl.{_GPU_SHARE} (now {settings.get(_GPU_SHARE)})"
+        return f"{what}; {_advice(settings)}, or lower verl.{GPU_SHARE} (now {settings.get(GPU_SHARE)})"
     cpu = _ON_CPU.search(error)
     if cpu:
         return f"out of memory: {int(cpu[1]) / 1e9:.1f} GB more were needed at once; {_advice(settings)}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -27,7 +27,7 @@ from memagent_lib.rl.run.export import weights_of, whole_weights
 from memagent_lib.rl.run.launcher import chosen_device, launch
 from memagent_lib.rl.run.training_run import TrainingRun
 from memagent_lib.rl.run_folder import SAVE_SECONDS, values_of
-from memagent_lib.rl.verl.verl_keys import CHAT_TEMPLATE, KL_LOSS
+from memagent_lib.rl.verl import verl_keys
 from memagent_lib.text import Tokenizer
 
 STEPS = 3
@@ -40,13 +40,11 @@ AGREEMENT = 1e-6  # mean difference of log-probabilities, with fp32 on both side
 AGREEMENT_HALF = 0.02  # with bf16 on both
 
 
-def check_training(
-    folder: Path, tokenizer: str | Path, model: str = "", report: Callable[[str], None] = print
-) -> list[Finding]:
+def check_training(folder: Path, tokenizer: str | Path, model: str = "") -> list[Finding]:
     """Train three steps in ``folder`` and return the findings about the run.
 
     The policy is ``model``; if ``model`` is empty, it is a small random one with the tokenizer of ``tokenizer``.
-    ``report`` receives one line that describes the run. Raises any error that starting or waiting for a run raises.
+    Raises any error that starting or waiting for a run raises.
     """
     require_training()
     device = chosen_device("auto")
@@ -57,7 +55,7 @@ def check_training(
     if not model:
         model = str(folder / "policy")
         random_policy(tokenizer, model, width=128, layers=2, window=512)
-    report(f"{STEPS} steps of {PROMPTS} x {ROLLOUTS} rollouts on {device}, in {folder}")
+    print(f"{STEPS} steps of {PROMPTS} x {ROLLOUTS} rollouts on {device}, in {folder}")
     run = launch(_recipe(folder, model, settings, device), folder / "run")
     peak = 0.0
     status = run.status()
@@ -75,14 +73,14 @@ def _recipe(folder: Path, model: str, settings: AgentSettings, device: str) -> R
         examples = make("needle", n, seed, own, chunks=CHUNKS, chunk_tokens=settings.budget.chunk_tokens)
         save(examples, folder / f"{name}.parquet")
     verl = {
-        "trainer.total_training_steps": STEPS,
-        "data.train_batch_size": PROMPTS,
-        "actor_rollout_ref.rollout.n": ROLLOUTS,
-        "actor_rollout_ref.actor.optim.lr": 1e-4,
-        KL_LOSS: False,
-        "actor_rollout_ref.actor.entropy_coeff": 0.01,  # random replies are never right: only this moves the weights
+        verl_keys.STEPS: STEPS,
+        verl_keys.PROMPTS: PROMPTS,
+        verl_keys.ROLLOUTS: ROLLOUTS,
+        f"{verl_keys.ACTOR}.optim.lr": 1e-4,
+        verl_keys.KL_LOSS: False,
+        f"{verl_keys.ACTOR}.entropy_coeff": 0.01,  # random replies are never right: only this moves the weights
     }
-    verl |= {f"{CHAT_TEMPLATE}.{name}": value for name, value in settings.chat_template.items()}
+    verl |= {f"{verl_keys.CHAT_TEMPLATE}.{name}": value for name, value in settings.chat_template.items()}
     shipped = "chunk_first"
     if isinstance(settings.template, str):
         shipped = settings.template

@@ -7,7 +7,6 @@ a plan also needs prefill and decoding. Planning composes verl's configuration b
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,24 +15,16 @@ from typing import Any, NamedTuple
 from memagent_lib.backends import ModelShape, config_of, shape_of
 from memagent_lib.data import count
 from memagent_lib.errors import UserError
-from memagent_lib.paths import absolute, bytes_of
+from memagent_lib.paths import absolute, bytes_of, free_disk
 from memagent_lib.prompts import Encoder
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.cpu import (
-    CHECKPOINTING,
-    FIT_SETTINGS,
-    MICRO_BATCH,
-    CpuFit,
-    fit_of,
-    machine_bytes,
-    memory_of,
-)
+from memagent_lib.rl.cpu import FIT_SETTINGS, CpuFit, fit_of, machine_bytes, memory_of
 from memagent_lib.rl.run.checks import check_leftovers, models_checked, require_training, resolved
 from memagent_lib.rl.run.data_check import bad_examples, guessable, require_enough, unusable
 from memagent_lib.rl.run.gpu_memory import FP32, GpuMemory
 from memagent_lib.rl.run.step_work import Work, stage_lines
 from memagent_lib.rl.run_folder import RunFolder
-from memagent_lib.rl.verl.verl_keys import EXTERNAL_LIB
+from memagent_lib.rl.verl.verl_keys import CHECKPOINTING, EXTERNAL_LIB, MICRO_BATCH
 
 # Shares of a GPU's dense bf16 peak.
 UPDATE_SHARE = 0.35
@@ -100,8 +91,7 @@ class TrainingPlan:
         verl = compose(verl_settings(recipe, folder, device))
         model = config_of(recipe.model.path).get_text_config()
         require_valid(verl, model.num_attention_heads, encoder.window, rehearse=EXTERNAL_LIB not in recipe.verl)
-        existing = next(p for p in (folder.path, *folder.path.parents) if p.exists())
-        free = shutil.disk_usage(existing).free + bytes_of(folder.checkpoints)
+        free = free_disk(folder.path) + bytes_of(folder.checkpoints)
         shape = shape_of(recipe.model.path)
         whole = attends_to_everything(model)
         work = Work.of(recipe, encoder)

@@ -21,18 +21,17 @@ from memagent_lib.rl.run.memory_end import shortened
 from memagent_lib.rl.run.ray_cluster import connect
 from memagent_lib.rl.run.stacks import STACK_SIGNAL
 from memagent_lib.rl.run_folder import RunFolder
+from memagent_lib.rl.verl.verl_checks import validate
 from memagent_lib.rl.verl.verl_settings import compose, verl_settings, write_agent_file
 
 
 def train(recipe: Recipe, folder: RunFolder, device: str) -> None:
     """Train the recipe in this process to its last step. Errors of verl and Ray are not caught."""
-    from verl.utils.config import validate_config
-
     if device == "cpu":
         require_platform()
     write_agent_file(recipe, folder)
     verl = compose(verl_settings(recipe, folder, device))
-    validate_config(config=verl, use_reference_policy=verl.actor_rollout_ref.actor.use_kl_loss, use_critic=False)
+    validate(verl)
     claim, session = connect(recipe, folder, device, verl)
     try:
         fit(verl, device)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
-from memagent_lib.rl.verl.verl_keys import ACTOR, ROLLOUT
+from memagent_lib.rl.verl.verl_keys import MICRO_BATCH, ROLLOUT
 from memagent_lib.settings import SettingsError
 
 REFERENCE = "actor_rollout_ref.ref"
@@ -25,19 +25,20 @@ def require_valid(verl: Any, heads: int, longest_row: int, rehearse: bool = True
     loss is not computed, which is for a loss that only verl's workers load.
     """
     with _in_one_line():
-        _validate(verl)
+        with redirect_stdout(io.StringIO()):  # verl prints that its checks have passed
+            validate(verl)
         if rehearse:
             _rehearse(verl)
     _require_parallel(verl, heads)
     _require_room(verl, longest_row)
 
 
-def _validate(verl: Any) -> None:
+def validate(verl: Any) -> None:
+    """Let verl check its configuration. It raises errors of several types."""
     from verl.utils.config import validate_config
 
     reference = verl.actor_rollout_ref.actor.use_kl_loss
-    with redirect_stdout(io.StringIO()):  # verl prints that its checks have passed
-        validate_config(config=verl, use_reference_policy=reference, use_critic=False)
+    validate_config(config=verl, use_reference_policy=reference, use_critic=False)
 
 
 def _rehearse(verl: Any) -> None:
@@ -99,7 +100,7 @@ def _require_room(verl: Any, longest_row: int) -> None:
         return
     limits = {}
     if roles.actor.use_dynamic_bsz:
-        limits[f"{ACTOR}.ppo_max_token_len_per_gpu"] = roles.actor.ppo_max_token_len_per_gpu
+        limits[MICRO_BATCH] = roles.actor.ppo_max_token_len_per_gpu
     if roles.rollout.log_prob_use_dynamic_bsz:
         limits[f"{ROLLOUT}.log_prob_max_token_len_per_gpu"] = roles.rollout.log_prob_max_token_len_per_gpu
     if roles.actor.use_kl_loss and roles.ref.log_prob_use_dynamic_bsz:

@@ -22,15 +22,22 @@ from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.rl.verl.verl_keys import (
     ACTOR,
     CHAT_TEMPLATE,
+    EXTERNAL_LIB,
+    GPU_SHARE,
     LOGGER,
+    LORA_RANK,
     LOSS,
+    MICRO_BATCH,
     MINI_BATCH,
+    MODEL,
     NULL,
     OWN_LOSS,
     PACKED,
+    RESUMED,
     REUSE_LOGPROBS,
     ROLLOUT,
     SAVE_FREQ,
+    SAVED,
     TEST_FREQ,
 )
 from memagent_lib.settings import SettingsError
@@ -157,10 +164,10 @@ def environment(device: str, workers: int, folder: RunFolder) -> dict[str, str]:
 
 def _model_and_data(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
     return {
-        "actor_rollout_ref.model.path": recipe.model.path,
-        "actor_rollout_ref.model.external_lib": "memagent_lib.rl.verl.reply_engine",  # registers it and the loss
+        f"{MODEL}.path": recipe.model.path,
+        EXTERNAL_LIB: "memagent_lib.rl.verl.reply_engine",  # registers it and the loss
         # vLLM samples from one model without adapters: its CPU build loads none, and there is one policy at a time.
-        "actor_rollout_ref.model.lora.merge": True,
+        f"{MODEL}.lora.merge": True,
         "data.train_files": list(recipe.data.files),
         "data.val_files": list(recipe.data.eval),
         "data.max_prompt_length": encoder.longest_prompt,
@@ -180,7 +187,7 @@ def _objective(recipe: Recipe) -> dict[str, Any]:
         LOSS: OWN_LOSS,
         MINI_BATCH: recipe.prompts,
         f"{ACTOR}.use_dynamic_bsz": True,
-        f"{ACTOR}.checkpoint.save_contents": ["model", "optimizer", "extra"],  # the export follows at the end
+        SAVED: list(RESUMED),  # the export follows at the end
         f"{ACTOR}.data_loader_seed": recipe.train.seed,
         f"{ACTOR}.fsdp_config.seed": recipe.train.seed,
         f"{ACTOR}.optim.zero_indexed_step": False,  # else the first step has a rate of zero
@@ -237,10 +244,10 @@ def _cuda(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         "trainer.device": "cuda",
         PACKED: True,
         # PyTorch's own attention keeps packed rows apart by their positions; the objective's test checks it.
-        "+actor_rollout_ref.model.override_config.attn_implementation": "flash_attention_2" if flash else "sdpa",
-        f"{ACTOR}.ppo_max_token_len_per_gpu": micro_batch,
+        f"+{MODEL}.override_config.attn_implementation": "flash_attention_2" if flash else "sdpa",
+        MICRO_BATCH: micro_batch,
         f"{ROLLOUT}.log_prob_max_token_len_per_gpu": 2 * micro_batch,
-        f"{ROLLOUT}.gpu_memory_utilization": 0.6,
+        GPU_SHARE: 0.6,
         f"{ROLLOUT}.tensor_model_parallel_size": 1,  # verl's own 2 halves the replicas, and fails on one GPU
     } | _sharding(recipe)
 
@@ -255,7 +262,7 @@ def _sharding(recipe: Recipe) -> dict[str, Any]:
 
     gpu = torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else ASSUMED_GPU_BYTES
     state = 16 * shape_of(recipe.model.path).parameters / recipe.workers
-    lora = bool(recipe.verl.get("actor_rollout_ref.model.lora_rank"))  # most of it has neither gradient nor moments
+    lora = bool(recipe.verl.get(LORA_RANK))  # most of it has neither gradient nor moments
     in_the_way = not lora and state > MOST_BESIDE_SAMPLING * gpu
     return {
         f"{ACTOR}.fsdp_config.fsdp_size": recipe.workers if recipe.nodes > 1 else -1,
