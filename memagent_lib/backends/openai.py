@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 PATHS = {"completions": "completions", "chat": "chat/completions"}
 CONNECTIONS = 256  # requests in flight
 FIRST_ANSWER_S = 10.0
-NEEDS_CHAT = "servers without token prompts need the chat api"
+NEEDS_CHAT = "servers without token prompts need the chat API (--api chat)"
 _RETRYABLE = (408, 409, 425, 429)
 _NEVER = (501, 505)  # not implemented, and will not be
 
@@ -100,7 +100,7 @@ class OpenAICompatible:
         self.window = window or window_of(cards, self._name, self._page)
         if not self.window:
             raise ValueError(
-                f"the server at {self.base_url} does not report the window of {model!r}; give its window, in tokens"
+                f"the server at {self.base_url} does not report the window of {model!r}; give it in tokens (--window N)"
             )
         self._client: aiohttp.ClientSession | None = None
 

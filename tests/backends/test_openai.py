@@ -379,7 +379,7 @@ async def test_a_request_that_hangs_ends_at_its_deadline():
 
 
 @pytest.mark.parametrize(
-    ("status", "says"), [("401", "refuses the API key"), ("403", "refuses the API key"), ("404", "need the chat api")]
+    ("status", "says"), [("401", "refuses the API key"), ("403", "refuses the API key"), ("404", "need the chat API")]
 )
 async def test_what_is_wrong_for_every_request_stops_the_run(status, says):
     with serving(fault=lambda n: status) as server:
@@ -409,7 +409,7 @@ def test_a_wrong_key_model_or_address_is_found_before_any_turn():
 
 def test_a_server_without_a_reported_window_needs_one():
     with serving(window=None) as server:
-        with pytest.raises(ValueError, match="does not report the window of 'small'; give its window, in tokens"):
+        with pytest.raises(ValueError, match="does not report the window of 'small'; give it in tokens"):
             opened(server)
         assert opened(server, window=512).window == 512
 
@@ -989,7 +989,7 @@ FIELD = "struct field CompletionRequest.prompt"
 async def test_a_server_without_token_prompts_names_the_chat_api(status, body):
     with serving() as server:
         server.refuse = lambda sent: (status, body) if "prompt" in sent else None
-        says = rf"takes no token ids as a prompt \(status {status}\): .*rompt.*need the chat api"
+        says = rf"takes no token ids as a prompt \(status {status}\): .*rompt.*need the chat API"
         with pytest.raises(BackendUnavailable, match=says):
             await ask(opened(server, retry_policy=PATIENT))
         assert server.posts == 1
