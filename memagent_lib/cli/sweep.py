@@ -24,8 +24,8 @@ A grid: every combination of the values, four here. Parameters are the variables
 
 A list of points, above the tables, instead of a grid (or together with one: each point runs with each combination):
 
-  points = [{ policy = "before", model = "experiments/pocket/warm_start" },
-            { policy = "after", model = "runs/demo/train/model" }]
+  points = [{ policy = "before", model = "runs/warm/model" },
+            { policy = "after", model = "runs/rl/model" }]
 
 Several engines for every point that evaluates, one per GPU, on this machine or a Ray cluster:
 
