@@ -56,7 +56,7 @@ OTHER_SCRIPTS = (
     *("Arial Unicode MS", "Unifont"),
 )
 """Fonts for letters that matplotlib's own font lacks, as far as the system has them."""
-_LETTERS_PER_INCH = 9
+_LETTERS_PER_INCH = 11
 """Fewer letters of an axis fit into an inch of it, because the axes shrink for what stands beside them."""
 _SEED = re.compile(r", seed \d+(?=,|$)")
 # matplotlib writes a label with an exponent as a group of spans.

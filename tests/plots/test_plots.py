@@ -411,6 +411,16 @@ def test_labels_of_lengths_do_not_overlap(results: pd.DataFrame, lengths) -> Non
         assert labels_of(ax.xaxis)[-1].get_text().startswith(f"{lengths[-1]:,}\n")
 
 
+def test_every_length_of_the_demo_has_its_label(results: pd.DataFrame) -> None:
+    lengths = [2, 4, 16, 64, 256]
+    short = results[results["chunks"] == 4]
+    rows = pd.concat([short.assign(chunks=each, document=short["document"] + f" {each}") for each in lengths])
+    tasks = [rows.assign(task=task, document=rows["document"] + task) for task in ("needle", "update")]
+    for ax in plots.accuracy_by_task(pd.concat(tasks)).figure.axes:
+        labels = [label.get_text().split("\n")[0] for label in labels_of(ax.xaxis)]
+        assert labels == [str(each) for each in lengths]
+
+
 def test_a_line_whose_readings_all_failed_stops_no_figure(results: pd.DataFrame) -> None:
     numbers = ["score", "turns", "prompt_tokens", "reply_tokens", "capture", "retention"]
     failed = results[results["policy"] == "before"].astype(dict.fromkeys(numbers, object))
