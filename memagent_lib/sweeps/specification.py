@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from memagent_lib.clusters import LOCAL
+from memagent_lib.data import data_hash
 from memagent_lib.errors import UserError, nearest
 from memagent_lib.paths import absolute, input_path
 from memagent_lib.plugins import is_plugin
@@ -290,7 +291,7 @@ def _sources_named(value: Any, folder: Path) -> Iterator[str]:
         if name.endswith((".py", ".toml")):
             file = input_path(name)
             if file.is_file() and not file.is_relative_to(folder):
-                yield hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+                yield data_hash(file)
 
 
 def notebook_parameters(notebook: Path) -> dict[str, dict[str, str]]:

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from memagent_lib.data.examples import Example
+from memagent_lib.data.formats.answers import written_value
 from memagent_lib.data.formats.format import Format
 from memagent_lib.data.formats.records import Record, records, refuse_empty, unique
 from memagent_lib.data.pools import Pool, PoolQuestion, PoolSpan
@@ -73,11 +72,9 @@ def _paragraphs(record: Record) -> list[_Paragraph]:
 
 
 def _unpacked(value: Any) -> Any:
-    """Return the list or object that a JSON text contains, and any other value as it is."""
-    if isinstance(value, str):
-        with suppress(ValueError):
-            return json.loads(value)
-    return value
+    """Return the list or object that is written in a text, and any other value as it is."""
+    found = written_value(value) if isinstance(value, str) else None
+    return value if found is None else found
 
 
 def _supporting(record: Record) -> list[tuple[str, int]]:
