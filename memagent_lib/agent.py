@@ -80,7 +80,7 @@ class AgentSettings:
             return cls()
         try:
             return parse(cls, json.loads(path.read_text(encoding="utf-8")), str(path))
-        except json.JSONDecodeError as broken:
+        except (json.JSONDecodeError, UnicodeDecodeError) as broken:
             fix = "mend it, or remove it to read with default settings"
             raise ValueError(f"{path} is not JSON ({broken}); {fix}") from broken
 
@@ -161,7 +161,7 @@ def open_agent(
     path = paths.model_path(str(model)) if remote else find_model(str(model))
     trained = AgentSettings.load(path)
     if not isinstance(budget, Budget):
-        budget = replace(trained.budget, **(budget or {}))
+        budget = parse(Budget, asdict(trained.budget) | dict(budget or {}), "budget")
     action = OnBadMemory.of(on_bad_memory or trained.on_bad_memory)
     reader = reader or trained.reader
     if isinstance(reader, str):
@@ -317,17 +317,14 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
     All calls share one background loop, because an engine belongs to the loop that first used it. An interrupt (Ctrl-C,
     a notebook's stop button) cancels the work.
     """
-    running = asyncio.run_coroutine_threadsafe(work, _loop())
+    with _LOOP_LOCK:  # lru_cache alone lets threads that meet here start a loop each
+        loop = background_loop()
+    running = asyncio.run_coroutine_threadsafe(work, loop)
     try:
         return running.result()
     except BaseException:
         running.cancel()
         raise
-
-
-def _loop() -> asyncio.AbstractEventLoop:
-    with _LOOP_LOCK:  # lru_cache alone lets threads that meet here start a loop each
-        return background_loop()
 
 
 @lru_cache(maxsize=1)

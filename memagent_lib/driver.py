@@ -58,6 +58,38 @@ class Observer:
     lean: bool = False
 
 
+class Clock:
+    """The store of a reading's turns, if it has one, and how long the reading has taken so far.
+
+    The time of turns that an earlier call has stored is included, so a reading takes as long whether it was interrupted
+    or not.
+    """
+
+    def __init__(self, store: TurnStore | None):
+        self._store = store
+        self._started = time.monotonic()
+        self._stored: list[tuple[float, float]] = []
+
+    def find(self, prompt: Prompt) -> Reply | None:
+        reply = self._store.find(prompt) if self._store else None
+        if reply is not None:
+            self._stored.append((reply.started, reply.started + reply.seconds))
+        return reply
+
+    def append(self, prompt: Prompt, reply: Reply) -> None:
+        if self._store:
+            self._store.append(prompt, reply)
+
+    @property
+    def seconds(self) -> float:
+        before = until = 0.0
+        for start, end in sorted(self._stored):
+            # Replies that were generated at the same time count once.
+            before += max(0.0, end - max(start, until))
+            until = max(until, end)
+        return time.monotonic() - self._started + before
+
+
 @dataclass(slots=True)
 class _Pending:
     """A prompt on its way to a reply. ``request`` is ``None`` if the store already had the reply.

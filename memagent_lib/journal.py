@@ -201,14 +201,15 @@ class Journal:
         return line
 
     def _append(self, data: bytes, end: int) -> int:
-        end += len(data)
+        size = len(data)
         try:
             while data:  # a short write is continued
                 data = data[os.write(self._file, data) :]
-        except OSError as failure:  # a full disk; the line that was cut short is left out when the file is opened again
+        except OSError as failure:  # a full disk
+            os.ftruncate(self._file, end)  # another thread's next line would be glued to the half one
             reason = f"{os.strerror(failure.errno)}; free some space and run this again, finished turns are saved"
             raise OSError(failure.errno, reason, str(self.path)) from failure
-        return end
+        return end + size
 
     def _read(self, line: _Line) -> dict[str, Any]:
         # pread has no shared position, so readers in several threads need no lock.

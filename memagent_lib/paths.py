@@ -63,9 +63,15 @@ def _from_wheel() -> Path | None:
     return next(filter(_is_project, found), None)
 
 
+def expanded(path: str | Path) -> Path:
+    """Return a path with ``~`` or ``~USER`` at its beginning replaced, unless it is a file such as ``~$draft.docx``."""
+    # Path.expanduser() raises an error for a user that does not exist.
+    return Path(os.path.expanduser(path))
+
+
 def absolute(path: str | Path) -> Path:
     """Return an absolute path; a relative one is resolved against :func:`root`."""
-    return root() / Path(path).expanduser()
+    return root() / expanded(path)
 
 
 def shortest_ends(paths: Iterable[str | Path]) -> dict[str | Path, str]:
@@ -223,7 +229,7 @@ def input_path(path: str | Path) -> Path:
     sweeps, notebooks and models are found from anywhere. A path that exists in neither folder is resolved against the
     root.
     """
-    path = Path(path).expanduser()
+    path = expanded(path)
     mine = absolute(path)
     library = shipped()
     if library is None or mine.exists() or not (library / path).exists():

@@ -367,7 +367,7 @@ def template_path(name: str) -> Path:
     """
     if not name.endswith(".toml"):
         return TEMPLATE_FOLDER / f"{name}.toml"
-    here = Path(name).expanduser()
+    here = paths.expanded(name)
     return here if here.is_file() else paths.input_path(name)
 
 

@@ -47,6 +47,18 @@ def parse(cls: type[T], table: Mapping[str, Any], where: str) -> T:
         raise SettingsError("; ".join(dict.fromkeys(_messages(cls, where, refused)))) from None
 
 
+def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a nested table with dotted keys: ``{"a": {"b": 1}, "c.d": 2}`` becomes ``{"a.b": 1, "c.d": 2}``."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:  # an empty table is a value, or it would vanish
+            flat |= flatten(value, f"{name}.")
+        else:
+            flat[name] = value
+    return flat
+
+
 def require_at_least(table: Any, least: float, *names: str) -> None:
     """Raise :class:`ValueError` if a field in ``names`` is not finite or is less than ``least``."""
     for name in names:

@@ -259,8 +259,8 @@ class Trace:
 
     @property
     def cut_memories(self) -> int:
-        """How many memories were truncated at their token limit."""
-        return sum(t.reply.cut for t in self.reads)
+        """How many memories, read or merged, were truncated at their token limit."""
+        return sum(t.reply.cut for t in self.turns if t.prompt.kind.writes_memory)
 
     @property
     def sampling_left_out(self) -> str:

@@ -236,6 +236,19 @@ def test_arguments_win_over_a_model_folders_settings(model_folder, tmp_path):
     assert (other.encoder.template.name, other.reader.name) == ("chunk_first", "recall")
 
 
+@pytest.mark.parametrize(
+    ("budget", "says"),
+    [
+        ({"chunk_token": 64}, "budget has no key chunk_token; .* did you mean 'chunk_tokens'"),
+        ({"chunk_tokens": "64"}, "budget: chunk_tokens must be a valid integer, got '64'"),
+        ({"chunk_tokens": 0}, "budget: chunk_tokens must be at least 1, got 0"),
+    ],
+)
+def test_a_wrong_size_is_an_error_that_names_it(model_folder, budget, says):
+    with pytest.raises(ValueError, match=says):
+        open_agent(model_folder, Scripted(len_of), budget=budget)
+
+
 def test_a_template_that_does_not_ship_is_saved_with_the_model(tmp_path):
     mine = replace(Template.load("short"), name="mine", blind="Answer {question}")
     AgentSettings.of(mine, Budget(), "overwrite").save(tmp_path)
@@ -260,10 +273,11 @@ def test_false_reaches_the_backend_and_an_empty_option_does_not(model_folder, en
     [
         ('{"budget": {"chunk": 3}}', "memagent.json: budget has no key chunk; it has answer_tokens"),
         ("{", "is not JSON"),
+        ('{"reader": "\xe9"}', "memagent.json is not JSON .*utf-8"),
     ],
 )
 def test_wrong_settings_of_a_model_name_the_file(tmp_path, written, told):
-    (tmp_path / "memagent.json").write_text(written)
+    (tmp_path / "memagent.json").write_text(written, encoding="latin-1")
     with pytest.raises(ValueError, match=told):
         AgentSettings.load(tmp_path)
 

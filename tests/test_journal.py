@@ -157,6 +157,28 @@ def test_a_full_disk_names_the_journal_and_the_way_on(tmp_path, monkeypatch):
             journal.reading().append(PROMPT, Reply("one"))
 
 
+def test_a_line_after_a_half_written_one_is_whole(tmp_path, monkeypatch):
+    write = os.write
+
+    def half(file: int, data: bytes) -> int:
+        monkeypatch.setattr(os, "write", full)
+        return write(file, data[:10])
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Journal(tmp_path / "j", SETTINGS) as journal:
+        monkeypatch.setattr(os, "write", half)
+        with pytest.raises(OSError, match="No space left"):
+            journal.reading().append(PROMPT, Reply("one"))
+        monkeypatch.setattr(os, "write", write)  # another thread, after some space was freed
+        journal.reading("b").append(PROMPT, Reply("two"))
+        journal.finish("a", {"answer": 1})
+        assert journal.record("a") == {"answer": 1}
+    with Journal(tmp_path / "j", SETTINGS) as journal:
+        assert journal.reading("b").find(PROMPT) == Reply("two")
+
+
 def test_readings_share_no_turns_and_a_finished_one_is_a_record(tmp_path):
     with Journal(tmp_path / "j", SETTINGS) as journal:
         journal.reading("a").append(PROMPT, Reply("of a"))

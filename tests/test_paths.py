@@ -8,7 +8,16 @@ import pytest
 from memagent_lib import paths
 from memagent_lib.cli.arguments import file_of
 from memagent_lib.panel import load_recipe
-from memagent_lib.paths import apply_umask, read_lines, replacing, require_apart, require_replaceable, write_atomically
+from memagent_lib.paths import (
+    absolute,
+    apply_umask,
+    input_path,
+    read_lines,
+    replacing,
+    require_apart,
+    require_replaceable,
+    write_atomically,
+)
 from memagent_lib.sweeps import SweepSpec
 from memagent_lib.sweeps.specification import plan
 
@@ -105,3 +114,10 @@ def test_shipped_recipes_and_sweeps_load_from_any_folder(tmp_path, monkeypatch):
     assert load_recipe("experiments/recipes/7b_8gpu.toml").model.path == "Qwen/Qwen2.5-7B-Instruct"
     points = [point for stage in plan(SweepSpec.load(file_of("sweep", "experiments/demo.toml"))) for point in stage]
     assert {point.notebook.parent for point in points} == {ROOT / "notebooks"}
+
+
+def test_a_files_name_may_begin_with_a_tilde(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert absolute("~$draft.docx") == input_path("~$draft.docx") == tmp_path / "~$draft.docx"
+    assert absolute("~/a.txt") == tmp_path / "home" / "a.txt"

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import pytest
 from annotated_types import Interval
 
-from memagent_lib.settings import SettingsError, parse, to_toml, toml_value
+from memagent_lib.settings import SettingsError, flatten, parse, to_toml, toml_value
 
 
 class Colour(StrEnum):
@@ -116,3 +116,7 @@ def test_tables_come_back_from_their_toml():
 
 def test_a_dotted_key_of_a_recipe_stays_a_path():
     assert to_toml({"verl": {"trainer.steps": 3, "+model.size": 1}}) == '[verl]\ntrainer.steps = 3\n"+model.size" = 1'
+
+
+def test_nested_and_dotted_names_mean_the_same():
+    assert flatten({"a": {"b": 1, "c": {"d": 2}}, "e.f": 3, "g": {}}) == {"a.b": 1, "a.c.d": 2, "e.f": 3, "g": {}}

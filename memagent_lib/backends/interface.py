@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from memagent_lib.errors import UserError
 from memagent_lib.prompts import Request
+from memagent_lib.settings import require_at_least
 from memagent_lib.trace import Reply
 
 
@@ -47,8 +48,7 @@ class Sampling:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        if self.temperature < 0:
-            raise ValueError(f"temperature must be at least 0, got {self.temperature}")
+        require_at_least(self, 0, "temperature")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p}")
 

@@ -91,9 +91,11 @@ class ModelShape:
         return sum(map(self.flops_of, trace.turns))
 
     def flops_of(self, turn: Turn) -> float:
-        """Return the :meth:`turn_flops` of a recorded turn."""
-        reply = turn.reply
-        return self.turn_flops(reply.prompt_tokens + reply.reply_tokens, reply.reply_tokens, reply.cached_tokens)
+        """Return the :meth:`turn_flops` of a recorded turn, with those of replies that were turned away."""
+        return sum(
+            self.turn_flops(reply.prompt_tokens + reply.reply_tokens, reply.reply_tokens, reply.cached_tokens)
+            for reply in turn.attempts
+        )
 
     @property
     def saved_width(self) -> int:

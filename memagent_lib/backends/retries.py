@@ -164,6 +164,7 @@ class Circuit:
         others. A content filter's refusals are not counted: they come faster than replies, so many come in a row.
         """
         self._verdict = None
+        self._failures = 0
         if isinstance(refusal, ContentFiltered):
             return
         if str(refusal) != self._last_refusal:

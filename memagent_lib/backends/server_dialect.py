@@ -7,7 +7,6 @@ connection.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Collection, Iterable
@@ -15,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from memagent_lib.backends.interface import Sampling
+from memagent_lib.backends.server_replies import error_table
 from memagent_lib.prompts import Request
 
 NEUTRAL = {
@@ -133,15 +133,9 @@ def _words(refusal: bytes) -> str:
 
     The rest of the body is left out, because some servers repeat the request in it, with all of its fields.
     """
-    try:
-        table = json.loads(refusal)
-    except (ValueError, RecursionError):
+    error = error_table(refusal)
+    if error is None:
         return refusal[:2000].decode(errors="replace")
-    if not isinstance(table, dict):
-        return str(table)[:2000]
-    error = table.get("error", table)
-    if not isinstance(error, dict):
-        return str(error)[:2000]
     words = [error.get(key) for key in ("message", "code", "param", "type")]
     details = error.get("detail")
     for detail in details if isinstance(details, list) else [details]:

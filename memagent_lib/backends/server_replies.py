@@ -129,12 +129,10 @@ def is_flagged(body: bytes) -> bool:
 
     OpenRouter's has the reasons and the flagged text in its metadata.
     """
-    try:
-        table = json.loads(body)
-    except (ValueError, RecursionError):
+    error = error_table(body)
+    if error is None:
         return False
-    error = table.get("error") if isinstance(table, dict) else None
-    metadata = error.get("metadata") if isinstance(error, dict) else None
+    metadata = error.get("metadata")
     if isinstance(metadata, dict) and (metadata.get("reasons") or metadata.get("flagged_input")):
         return True
     return _FLAGGED.search(message_in(body)) is not None
@@ -162,18 +160,22 @@ def retry_after_in(body: bytes) -> str | None:
 
 def message_in(body: bytes) -> str:
     """Return the message in the body of an error, in one line, or "" if there is none."""
+    error = error_table(body)
+    if error is None:
+        return _one_line(body.decode(errors="replace"))
+    return _one_line(error.get("message") or _detail(error.get("detail")))
+
+
+def error_table(body: bytes) -> dict[str, Any] | None:
+    """Return the error in the JSON of a response, or ``None`` if it is not JSON. A text becomes its ``message``."""
     try:
         table = json.loads(body)
     except (ValueError, RecursionError):
-        return _one_line(body.decode(errors="replace"))
+        return None
     if isinstance(table, list) and table:  # Google's
         table = table[0]
-    if not isinstance(table, dict):
-        return _one_line(str(table))
-    error = table.get("error", table)
-    if not isinstance(error, dict):
-        return _one_line(str(error))
-    return _one_line(error.get("message") or _detail(error.get("detail")))
+    error = table.get("error", table) if isinstance(table, dict) else table
+    return error if isinstance(error, dict) else {"message": str(error)}
 
 
 def _detail(detail: Any) -> str:

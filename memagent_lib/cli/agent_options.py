@@ -163,11 +163,17 @@ def _extra(pairs: list[str]) -> dict[str, Any]:
 def api_key(path: str | None) -> str | None:
     """Return the server's key, read from the file at ``path``; ``None`` if ``path`` is not set.
 
-    Raises ``FileNotFoundError`` if there is no such file.
+    Raises ``FileNotFoundError`` if there is no such file, and ``ValueError`` if it is empty or not text.
     """
     if not path:
         return None
     file = Path(path)
     if not file.is_file():
         raise FileNotFoundError(f"no file with a key at {file}; --api-key-file takes the path of one")
-    return file.read_text(encoding="utf-8").strip()
+    try:
+        key = file.read_text(encoding="utf-8-sig").strip()
+    except UnicodeDecodeError:
+        raise ValueError(f"the file with a key, {file}, is not UTF-8; save it as UTF-8") from None
+    if not key:  # without this error, requests would be sent without a key
+        raise ValueError(f"the file with a key, {file}, is empty; put the server's key into it")
+    return key

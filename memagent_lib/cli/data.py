@@ -160,7 +160,8 @@ def _convert(a: argparse.Namespace) -> int:
     sized = any(value is not None for value in size.values())
     if a.chunk_tokens is not None and a.chunks is None:
         raise ValueError("--chunk-tokens goes with --chunks, the length of a document in chunks; leave it out")
-    length = Length(**size, chunk_tokens=a.chunk_tokens or 5000) if sized else None  # 5000 as in MemAgent
+    chunk_tokens = 5000 if a.chunk_tokens is None else a.chunk_tokens  # 5000 as in MemAgent
+    length = Length(**size, chunk_tokens=chunk_tokens) if sized else None
     agents: list[Agent] = []
     known = _no_context_filter(a, agents) if a.drop_known else None
     selection = Selection(first=a.first or 0, n=a.n, seed=a.seed, apart_from=tuple(a.apart_from), known=known)
@@ -243,6 +244,7 @@ def _no_context_filter(a: argparse.Namespace, agents: list[Agent]) -> Callable[[
 
 def _print_tasks(only: str | None) -> int:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from memagent_lib.data import FORMATS, TASKS, preset
@@ -258,9 +260,9 @@ def _print_tasks(only: str | None) -> int:
     for name, about in tasks.items():
         if about.family != family:
             family = about.family
-            table.add_row(f"[bold]{family}[/bold]")
+            table.add_row(f"[bold]{escape(family)}[/bold]")
         needs = f" (needs {about.needs})" if about.needs else ""
-        table.add_row(f"  {name}", about.description + needs, f"{100 * about.chance:.0f} %")
+        table.add_row(f"  {escape(name)}", escape(about.description + needs), f"{100 * about.chance:.0f} %")
     if only is None:
         table.add_row("[bold]your own[/bold]")
         table.add_row("  FILE.py:NAME", "a memagent_lib.data.Preset in a Python file, or an entry of its PRESETS", "")

@@ -83,6 +83,7 @@ def examine() -> list[Finding]:
 def report(findings: list[Finding]) -> int:
     """Print the findings as a table; return the exit status: 1 if something needed is missing or failed, else 0."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -91,7 +92,8 @@ def report(findings: list[Finding]) -> int:
     colours = {Health.GOOD: "green", Health.NOTE: "yellow"}
     for finding in findings:
         colour = colours.get(finding.state, "bold red")
-        table.add_row(finding.what, finding.found, f"[{colour}]{finding.state}", finding.fix)
+        # Escaped, because rich would take a folder called [old] for markup and leave it out.
+        table.add_row(finding.what, escape(finding.found), f"[{colour}]{finding.state}", escape(finding.fix))
     Console().print(table)
     return int(any(finding.state.blocks for finding in findings))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import Any
 
 from memagent_lib.cli import (
@@ -78,6 +79,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     For an error that the user can fix, one line is printed on stderr and the status is 2. After Ctrl-C it is 130, after
     SIGTERM 143. Any other exception is a bug and is raised, and so is every error with ``--traceback``.
     """
+    # A letter that the terminal's encoding lacks must not end a command after hours of work.
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
     commands = parser()
     arguments = commands.parse_args(argv)
     if arguments.verb is None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -20,7 +19,7 @@ from typing import NamedTuple
 from memagent_lib.agent import Agent, run_sync
 from memagent_lib.backends import BackendError
 from memagent_lib.data import Example
-from memagent_lib.driver import Observer, TurnStore, gather
+from memagent_lib.driver import Clock, Observer, gather
 from memagent_lib.evaluation.result_code import code_of_replies, code_of_results
 from memagent_lib.evaluation.result_files import DOCUMENTS, DocumentStore
 from memagent_lib.evaluation.results import Result, Sharing, reading_key
@@ -30,7 +29,7 @@ from memagent_lib.prompts import BudgetError
 from memagent_lib.readers import after_reading, before_answer
 from memagent_lib.scoring import score
 from memagent_lib.status_line import StatusLine, status_line
-from memagent_lib.trace import Prompt, Reply, Turn
+from memagent_lib.trace import Turn
 
 CHARS_IN_FLIGHT = 1 << 26
 BYTES_PER_CHAR = 64
@@ -285,38 +284,6 @@ async def _shared_results(
         return result
 
     return await gather(map(answered, examples, finished, sharings))
-
-
-class Clock:
-    """The store of a reading's turns, if it has one, and how long the reading has taken so far.
-
-    The time of turns that an earlier call has stored is included, so a reading takes as long whether it was interrupted
-    or not.
-    """
-
-    def __init__(self, store: TurnStore | None):
-        self._store = store
-        self._started = time.monotonic()
-        self._stored: list[tuple[float, float]] = []
-
-    def find(self, prompt: Prompt) -> Reply | None:
-        reply = self._store.find(prompt) if self._store else None
-        if reply is not None:
-            self._stored.append((reply.started, reply.started + reply.seconds))
-        return reply
-
-    def append(self, prompt: Prompt, reply: Reply) -> None:
-        if self._store:
-            self._store.append(prompt, reply)
-
-    @property
-    def seconds(self) -> float:
-        before = until = 0.0
-        for start, end in sorted(self._stored):
-            # Replies that were generated at the same time count once.
-            before += max(0.0, end - max(start, until))
-            until = max(until, end)
-        return time.monotonic() - self._started + before
 
 
 async def _read(

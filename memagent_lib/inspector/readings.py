@@ -347,7 +347,7 @@ def _tags(result: Result) -> list[str]:
         tags.append(str(Fate.MISSED))
     if fates and fates[-1] is Fate.IN_MEMORY:
         tags.append(str(Fate.IN_MEMORY))
-    if any(turn.reply.cut for turn in result.trace.turns):
+    if result.trace.cut_memories:
         tags.append(CUT)
     if result.trace.bad_memories:
         tags.append(BAD)

@@ -37,8 +37,8 @@ def svg_chart(lines: Mapping[str, Points], write: Write, most: float | None = No
     """Return a chart as SVG: for each of ``lines`` a dot per step, and a line along their running mean.
 
     If there are only a few dots (:func:`smoothed`), the line connects them instead. Beyond :data:`MOST_POINTS` steps, a
-    dot is the mean of several. ``write`` formats a value as text, and takes a number of digits for the axis. ``most``
-    is the largest possible value. Unless a value is negative, the axis begins just below 0 or higher.
+    dot is the mean of several. ``write`` formats a value as text, and takes a number of digits for the axis. The axis
+    ends at ``most`` unless a value is above it. Unless a value is negative, it begins just below 0 or higher.
     """
     thinned = tuple((name, tuple(_thinned(points))) for name, points in lines.items())
     return _draw(thinned, write, most)
@@ -79,7 +79,7 @@ def _style(ax: Any, lines: Sequence[tuple[str, Points]], write: Write, most: flo
     high = max(values) + spread * 0.08
     if min(values) >= 0:  # room for a dot at 0, but no ticks below
         low = max(low, -spread * 0.04)
-    if most is not None:
+    if most is not None and max(values) <= most:  # a dot outside the axes would be missing in the SVG
         high = min(high, most * 1.04)
     ax.set_ylim(low, high)
     ax.yaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 2.5, 5, 10]))

@@ -24,10 +24,9 @@ _UPDATE = re.compile(
     r"[^\w\n]*(?:UPDATE|(?i:decision|gate|action|command|verdict)\W*[:=–—-]\W*(?i:update))[*_\"'`]*"
     r"(?:\s*[:–—][*_]*\s*|\s+-\s+|[^\S\n]*\n)\s*(?=\S)"
 )
-
-
 # Models that write the memory first put the word behind it, where it means nothing.
 _LAST_LINE = re.compile(r"\n\W*(?:KEEP|DONE|UPDATE)\W*\Z")
+_LAST_CHARS = 200  # in thousands of line breaks, the search would take seconds
 
 
 def open_gate(reply: Reply, memory: str) -> Reply:
@@ -66,7 +65,7 @@ def write_gate(memory: str, signal: str) -> str:
 
 def ends_with_gate(text: str) -> bool:
     """Return whether the last of several lines is a gate's word by itself."""
-    return _LAST_LINE.search(text) is not None
+    return _LAST_LINE.search(text[-_LAST_CHARS:]) is not None
 
 
 GATE = Kind(

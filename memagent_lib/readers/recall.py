@@ -50,8 +50,9 @@ class RequestLine:
 
     @cached_property
     def _last_line(self) -> re.Pattern[str]:
-        word = rf"\n?[ \t]*[*_`]*{self.command}[*_`]*:[ \t]*[*_`]*(?P<words>[^\n]*?)[*_`\s]*\Z"
-        return re.compile(word, re.IGNORECASE)
+        # Behind other words of its line only in capitals: "The witness did not recall: ..." is a memory.
+        begins = rf"(?:(?:^|\n)[ \t]*[*_`]*(?i:{self.command})|(?<!\w)[*_`]{{0,3}}{self.command.upper()})"
+        return re.compile(rf"{begins}[*_`]*:[ \t]*[*_`]*(?P<words>[^\n]*?)[*_`\s]*\Z")
 
     @cached_property
     def _any_line(self) -> re.Pattern[str]:

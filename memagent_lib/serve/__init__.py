@@ -5,6 +5,5 @@ but on no file and no experiment.
 """
 
 from memagent_lib.serve.app import ServeSettings, make_app
-from memagent_lib.serve.conversation import SPLITS
 
-__all__ = ["SPLITS", "ServeSettings", "make_app"]
+__all__ = ["ServeSettings", "make_app"]

@@ -61,6 +61,7 @@ class ServeSettings:
 
     def __post_init__(self) -> None:
         require_at_least(self, 1, "readings", "body_mb")
+        require_at_least(self, 0, "waiting")
         require_split(self.split)
 
 

@@ -65,7 +65,7 @@ def cut_at(text: str, stop: str | Sequence[str] | None) -> str:
 
 def usage(trace: Trace) -> dict[str, Any]:
     """Return the engine's token counts, summed over all turns."""
-    cached = sum(turn.reply.cached_tokens for turn in trace.turns)
+    cached = sum(reply.cached_tokens for turn in trace.turns for reply in turn.attempts)
     return {
         "prompt_tokens": trace.prompt_tokens,
         "completion_tokens": trace.reply_tokens,

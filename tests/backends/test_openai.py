@@ -1404,6 +1404,16 @@ def test_a_silent_minute_opens_the_circuit_and_a_burst_does_not():
         circuit.check()
 
 
+def test_a_server_that_refuses_requests_is_not_gone():
+    now = [0.0]
+    circuit = Circuit(RetryPolicy(gone_after_s=60, gone_after_failures=5), "http://x", clock=lambda: now[0])
+    for number in range(10):
+        now[0] += 100
+        circuit.failed(RetryableError("status 429"))
+        circuit.refused(BackendError(f"the prompt {number} is refused"))
+    assert circuit.trouble is None
+
+
 def test_an_open_circuit_is_tried_again_after_growing_pauses():
     now = [0.0]
     circuit = Circuit(RetryPolicy(first_pause_s=1, longest_pause_s=3), "http://x", clock=lambda: now[0])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
 import pytest
 
-from memagent_lib.backends import SMALL_MODEL_MB, backend_for_one_reading
+from memagent_lib.backends import SMALL_MODEL_MB, Sampling, backend_for_one_reading
 
 
 def test_only_small_folders_without_a_gpu_skip_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,3 +28,9 @@ def test_only_small_folders_without_a_gpu_skip_vllm(tmp_path: Path, monkeypatch:
     os.truncate(tmp_path / "adapter_model.safetensors", 1)
     assert backend_for_one_reading(folder) == "vllm"
     assert backend_for_one_reading("organisation/model") == "vllm"
+
+
+@pytest.mark.parametrize("temperature", [-0.1, math.nan, math.inf])
+def test_a_temperature_that_no_engine_has_is_refused(temperature: float) -> None:
+    with pytest.raises(ValueError, match=f"temperature must be at least 0, got {temperature}"):
+        Sampling(temperature=temperature)

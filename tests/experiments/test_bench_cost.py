@@ -1,12 +1,14 @@
 """What reading costs: the formula against a count by hand, and against where it crosses."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from experiments.studies.speed.cost import crossing, crossover
 from memagent_lib.backends import ModelShape
+from memagent_lib.trace import BadMemory, Kind, Prompt, Reply, Turn
 
 SHAPE = ModelShape(parameters=1150, body=1000, layers=2, hidden=5, kv_width=5, vocabulary=30, attention=7)
 
@@ -53,5 +55,12 @@ def test_a_body_excludes_embeddings_and_a_reading_sums_its_turns():
         assert (shape.body, shape.parameters) == (2 * layer + 8, 2 * layer + 8 + (1 if tied else 2) * 30 * 8)
     turns = [(10, 3, 0), (20, 5, 4)]
     replies = [SimpleNamespace(prompt_tokens=n - r, reply_tokens=r, cached_tokens=c) for n, r, c in turns]
-    trace = SimpleNamespace(turns=[SimpleNamespace(reply=reply) for reply in replies])
+    trace = SimpleNamespace(turns=[SimpleNamespace(attempts=[reply]) for reply in replies])
     assert SHAPE.reading_flops(trace) == 23_700 + SHAPE.turn_flops(20, 5, 4)
+
+
+def test_a_reply_that_was_turned_away_was_computed_too():
+    away = Reply("Certainly!", prompt_tokens=7, reply_tokens=3)
+    turn = Turn(Prompt(Kind.READ, "q"), Reply("a note", prompt_tokens=7, reply_tokens=4))
+    retried = replace(turn, bad_memory=BadMemory("acknowledgement", "retry", (away,)))
+    assert SHAPE.flops_of(retried) - SHAPE.flops_of(turn) == SHAPE.turn_flops(10, 3)

@@ -78,6 +78,13 @@ def test_cut_memories_and_evidence_never_noted_are_tagged(long_reading):
     assert "read but never noted" in other["fates"]
 
 
+def test_a_cut_answer_is_not_tagged_as_a_cut_memory(kept):
+    *turns, answer = kept.trace.turns
+    cut = replace(answer, reply=replace(answer.reply, finish_reason="length"))
+    (entry,) = Readings({"p": [read_by(kept, "overwrite", *turns, cut)]}).catalog()
+    assert entry["fates"] == ["in memory"]
+
+
 def test_a_story_is_small_and_whole(long_reading):
     readings = Readings({"p": [long_reading(turns=724, noted=100, lost=400, cut=50)]})
     story = readings.story(key_of(readings, "p", "long"))

@@ -165,6 +165,11 @@ def test_a_charts_dots_have_values_in_the_pages_text_colour() -> None:
     assert "currentColor" in drawn and "#000000" not in drawn and "<style" not in drawn
 
 
+def test_a_value_above_the_usual_most_has_its_dot_too() -> None:
+    drawn = svg_chart({"": [(1, 0.1), (2, 1.5), (3, 1.5)]}, percent, most=1.0)
+    assert [title for _, _, title in dots(drawn)] == ["step 1: 10%", "step 2: 150%", "step 3: 150%"]
+
+
 def test_a_chart_thins_long_runs_to_means_and_escapes_names() -> None:
     long = dots(svg_chart({"<b>": [(step, float(step % 2)) for step in range(1000)]}, percent))
     assert len(long) == 200 and long[-1][2] == "step 999: &lt;b&gt; 60%"

@@ -12,6 +12,8 @@ from memagent_lib.prompts import Budget, BudgetError, Encoder, Template
 from memagent_lib.readers import (
     GATE,
     READERS,
+    RECALL,
+    SEARCH,
     full,
     gated,
     map_merge,
@@ -109,6 +111,18 @@ def test_a_recalled_memory_is_beside_the_next_chunk_once():
     assert shown[4] == "otter Oslo, fox 5"
     assert [t.prompt.memories for t in trace.turns] == [1, 1, 1, 2, 1]
     assert trace.reads[2].reply.signal == "recall: where does the otter live"
+
+
+@pytest.mark.parametrize("kind", [RECALL, SEARCH])
+@pytest.mark.parametrize(
+    "memory", ["The code is 7.\nHe did not {}: it was late.", "He did not {}: late.", "The Re{} - re{}: 40 trials."]
+)
+def test_a_commands_word_in_a_sentence_requests_nothing(kind, memory):
+    word = min(kind.commands - {"done"})
+    reply = Reply(memory.replace("{}", word))
+    assert kind.opened(reply, "old") == reply
+    reply = Reply(f"The code is 7. {word.upper()}: the owl")
+    assert kind.opened(reply, "old") == replace(reply, text="The code is 7.", signal=f"{word}: the owl")
 
 
 def test_only_an_older_memory_that_shares_a_word_is_recalled():

@@ -471,3 +471,8 @@ def test_the_command_serves_a_real_model_until_it_is_stopped(tmp_path) -> None:
             process.send_signal(signal.SIGINT)
     assert name == "warm_start" and reply.memagent["turns"] > 3 and reply.choices[0].message.content
     assert process.returncode == 130  # as every verb that Ctrl-C ends
+
+
+def test_fewer_than_no_requests_cannot_wait() -> None:
+    with pytest.raises(ValueError, match="waiting must be at least 0, got -8"):
+        ServeSettings(name="reader", waiting=-8)
