@@ -6,7 +6,7 @@ This package depends on agents, examples and diagnoses, not on MLflow, notebooks
 # Used as a namespace: its functions have common names such as ``failures``.
 from memagent_lib.evaluation import case_study
 from memagent_lib.evaluation.benchmarks import PUBLISHED, benchmark_rows, benchmark_table
-from memagent_lib.evaluation.costs import COSTS, amount, cost_overview, costs, score_and_cost, with_costs
+from memagent_lib.evaluation.costs import COSTS, amount, cost_overview, costs, score_and_cost
 from memagent_lib.evaluation.evaluator import aevaluate, evaluate
 from memagent_lib.evaluation.lines import (
     ALL_TASKS,
@@ -117,7 +117,6 @@ __all__ = [
     "verdict_in",
     "wilson",
     "with_all_tasks",
-    "with_costs",
     "with_memory",
     "write_results",
 ]  # fmt: skip

@@ -87,6 +87,8 @@ def outcomes(results: Sequence[Result]) -> pd.DataFrame:
     """
     import pandas as pd
 
+    columns = ["example", "right", "waited"]
+    columns += [f"{name}_{what}" for name in _LeadAndLast._fields for what in ("captured", "retained")]
     rows = []
     for result in results:
         if result.trace is None:
@@ -97,7 +99,7 @@ def outcomes(results: Sequence[Result]) -> pd.DataFrame:
             row[f"{name}_captured"] = history.captured
             row[f"{name}_retained"] = history.retained
         rows.append(row)
-    return pd.DataFrame(rows).astype({"waited": "Int64"})
+    return pd.DataFrame(rows, columns=columns).astype({"waited": "Int64"})
 
 
 class _LeadAndLast(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from memagent_lib.data import Example
@@ -30,14 +31,18 @@ def words_of(prompt: str | Path = "") -> tuple[str, Mapping[str, str]]:
     """Return the words for any example, and LongMemEval's by kind of question (empty: they are not used).
 
     ``prompt`` is a file with words for all examples, or LongMemEval's ``evaluate_qa.py``, whose published words replace
-    our own ones.
+    our own ones. Raises ``ValueError`` if the file is not UTF-8, or such a Python file lacks any of these words.
     """
     general = PROMPT_FILE.read_text(encoding="utf-8")
     if not prompt:
         return general, tomllib.loads(LONGMEMEVAL_FILE.read_text(encoding="utf-8"))
+    try:
+        text = Path(prompt).read_text(encoding="utf-8-sig")  # editors of Windows write a byte order mark
+    except UnicodeDecodeError as broken:
+        raise ValueError(f"the judge's prompt {prompt} is not UTF-8 ({broken.reason}); save it as UTF-8") from None
     if Path(prompt).suffix == ".py":
-        return general, published_words(prompt)
-    return Path(prompt).read_text(encoding="utf-8"), {}
+        return general, _published_words(text, prompt)
+    return text, {}
 
 
 def longmemeval_kind(example: Example) -> str:
@@ -59,19 +64,14 @@ def longmemeval_question(example: Example) -> str:
     return example.question
 
 
-def published_words(path: str | Path) -> dict[str, str]:
-    """Return the prompts in LongMemEval's ``evaluate_qa.py`` by kind of question, as they stand there.
-
-    The file is parsed, not run. Raises ``ValueError`` if it lacks any of them.
-    """
-    tree = ast.parse(Path(path).read_text(encoding="utf-8"))
-    functions = [
-        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == _PUBLISHED_FUNCTION
-    ]
+def _published_words(text: str, path: str | Path) -> dict[str, str]:
+    """Return the prompts in LongMemEval's ``evaluate_qa.py`` by kind of question. The file is parsed, not run."""
     found: dict[str, str] = {}
-    for function in functions:
-        for kinds, words in _branches(function.body):
-            found |= dict.fromkeys(kinds, words)
+    with suppress(SyntaxError):  # no Python, and so without prompts
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef) and node.name == _PUBLISHED_FUNCTION:
+                for kinds, words in _branches(node.body):
+                    found |= dict.fromkeys(kinds, words)
     found[PLAIN] = found.get(_OF_PLAIN[0], "")
     wanted = (PLAIN, *_OWN_PROMPT, ABSTENTION)
     missing = [kind for kind in wanted if found.get(kind, "").count("{}") != 3]

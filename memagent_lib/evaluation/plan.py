@@ -34,9 +34,17 @@ class EvaluationPlan:
     shared_reading: str = ""
 
     def __post_init__(self) -> None:
+        if not self.files or not self.readers:
+            raise ValueError(f"an evaluation needs {'readers' if self.files else 'data files'}; give at least one")
+        named: dict[str, str] = {}
         for reader in self.readers:
             # Raises an error for an unknown reader now, not after the first reader has run for hours.
-            reader_named(reader)
+            name = reader_named(reader).name
+            if name in named:  # tables know a reader by its name alone
+                raise ValueError(
+                    f"the readers {named[name]} and {reader} are both called {name!r}; rename or leave out one"
+                )
+            named[name] = reader
         if len(self.n) not in (1, len(self.files)):
             raise ValueError(
                 f"n has {len(self.n)} values for {len(self.files)} files; give one for each, or one for all"
@@ -45,9 +53,8 @@ class EvaluationPlan:
         repeated = [str(file) for file in dict.fromkeys(paths) if paths.count(file) > 1]
         if repeated:
             raise ValueError(f"{', '.join(repeated)} is given more than once; its examples would count as others")
-        least = min(self.n)
-        if least < 0:
-            raise ValueError(f"n is a number of examples, or 0 for all of them; got {least}")
+        if min(self.n) < 0:
+            raise ValueError(f"n is a number of examples, or 0 for all of them; got {min(self.n)}")
         for file, n in self.each():
             there = count(file)
             # Checked first: an empty file would pass every n = 0.

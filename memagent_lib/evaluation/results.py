@@ -285,6 +285,10 @@ def _reply_tokens(turn: Turn) -> int:
     return sum(reply.reply_tokens for reply in turn.attempts)
 
 
+def _cached_tokens(turn: Turn) -> int:
+    return sum(reply.cached_tokens for reply in turn.attempts)
+
+
 def _of_trace(value: Callable[[Result], Any]) -> Callable[[Result], Any]:
     """Return a function that applies ``value`` to a result with a trace, and returns ``None`` for a failed reading."""
     return lambda result: None if result.trace is None else value(result)
@@ -344,9 +348,7 @@ COLUMNS: dict[str, Column] = {
     ),
     "reply_tokens": Column(_of_trace(lambda r: r.cost(_reply_tokens)), "of all replies", "tokens", int),
     "cached_tokens": Column(
-        _of_trace(lambda r: r.cost(lambda turn: turn.reply.cached_tokens)),
-        "prompt tokens that the engine had in its cache",
-        "tokens", int,
+        _of_trace(lambda r: r.cost(_cached_tokens)), "prompt tokens that the engine had in its cache", "tokens", int,
     ),
     "seconds": Column(lambda r: round(r.seconds, 3), "the time that the reading took", "s", float),
     "shared_reading": Column(
@@ -383,7 +385,7 @@ def turns_to_frame(readings: Iterable[Result] | Mapping[str, Iterable[Result]]) 
 
     if isinstance(readings, Mapping):
         frames = [turns_to_frame(found).assign(policy=policy) for policy, found in readings.items()]
-        return pd.concat(frames, ignore_index=True)
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*TURN_TABLE, "policy"])
     frames = [_turns(result) for result in readings if result.trace is not None]
     if not frames:
         return pd.DataFrame(columns=TURN_TABLE)

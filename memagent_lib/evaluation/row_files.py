@@ -34,7 +34,8 @@ def save_rows(frame: pd.DataFrame, folder: str | Path, name: str) -> list[str]:
 
     Rows already in the file stay, except those of the same reader, settings and data file, or of the same question
     and rule. There is a note for each reader of which the file loses a score. Data files of one name in different
-    folders get the folders into their names. Several processes may add to one file at once.
+    folders get the folders into their names. Several processes may add to one file at once. Raises ``ValueError`` if
+    the file is damaged, or holds something else.
     """
     import pandas as pd
 
@@ -42,7 +43,7 @@ def save_rows(frame: pd.DataFrame, folder: str | Path, name: str) -> list[str]:
     notes = []
     with lock_beside(path):
         if path.is_file():
-            before = pd.read_parquet(path)
+            before = _read(path)
             again = _evaluated_again(before, frame)
             notes = _replaced_notes(before[again], frame, path.name)
             frame = _with_file_names(pd.concat([before[~again], frame], ignore_index=True))
@@ -53,10 +54,9 @@ def save_rows(frame: pd.DataFrame, folder: str | Path, name: str) -> list[str]:
 
 def _evaluated_again(before: pd.DataFrame, frame: pd.DataFrame) -> pd.Series:
     """Return which rows of ``before`` the rows of ``frame`` replace instead of doubling them."""
-
     again = before["reader"].map(lambda _: False)
     # The same questions in another file, or made in memory, are known by themselves, unless another rule judges them.
-    repeated = _found_in(frame, before, [*question_columns(frame, before), "rule"])
+    repeated = _found_in(frame, before, ["reader", *question_columns(frame, before), "rule"])
     known = settings_columns(before)
     new_settings = settings_columns(frame)
     names = [name for name in known if name in new_settings]
@@ -160,12 +160,19 @@ def read_rows(folder: str | Path) -> pd.DataFrame:
         raise MissingFile(f"no results in {folder}; {fix}")
     frames = []
     for file in files:
-        try:
-            frame = pd.read_parquet(file)
-        except ValueError as failure:  # pyarrow's
-            raise ValueError(f"{file} is damaged, or no parquet file ({failure}); move it out of {folder}") from None
-        if "policy" not in frame:
-            raise ValueError(f"{file} holds no results of an evaluation; move it out of {folder}")
         point = "" if file.parent == folder else file.parent.name
-        frames.append(frame.assign(point=point))
+        frames.append(_read(file).assign(point=point))
     return pd.concat(frames, ignore_index=True)
+
+
+def _read(file: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        frame = pd.read_parquet(file)
+    except (ValueError, OSError) as failure:  # pyarrow's, for a damaged end and for a damaged middle
+        reason = " ".join(str(failure).split())
+        raise ValueError(f"{file} is damaged, or no parquet file ({reason}); move it out of {file.parent}") from None
+    if "policy" not in frame:
+        raise ValueError(f"{file} holds no results of an evaluation; move it out of {file.parent}")
+    return frame

@@ -76,19 +76,16 @@ def summarise(frame: pd.DataFrame, by: Sequence[str] = ("reader", "chunks")) -> 
     """
     import pandas as pd
 
-    averaged = mean_columns()
-
-    def summary(group: pd.DataFrame) -> pd.Series:
+    # Rows that were saved by an older version lack newer columns.
+    averaged = [name for name in mean_columns() if name in frame]
+    rows = []
+    for key, group in frame.groupby(list(by), dropna=False):
         # Failed readings have no score: they are counted as failed, not as wrong.
         scored = group["score"].dropna()
         rate = wilson(scored.sum(), len(scored))
-        counts = {"scored": rate.n, "failed": int(group["error"].notna().sum())}
-        # Rows that were saved by an older version lack newer columns.
-        means = {name: group[name].astype(float).mean() for name in averaged if name in group}
-        return pd.Series({"accuracy": rate.value, "low": rate.low, "high": rate.high} | counts | means)
-
-    summed = frame.groupby(list(by), dropna=False).apply(summary, include_groups=False).reset_index()
-    return summed.astype({"scored": int, "failed": int})
+        means = group[averaged].astype(float).mean()
+        rows.append((*key, rate.value, rate.low, rate.high, rate.n, int(group["error"].notna().sum()), *means))
+    return pd.DataFrame(rows, columns=[*by, "accuracy", "low", "high", "scored", "failed", *averaged])
 
 
 def mean_columns() -> list[str]:

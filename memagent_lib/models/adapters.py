@@ -83,7 +83,7 @@ def record_base(adapter: Path, name: str, base: Path) -> None:
     on_hub = HUB_NAME.fullmatch(str(base)) and not base.exists()
     sha256 = "" if on_hub else base_hash(base)
     config_file = adapter / CONFIG_FILE
-    config = json.loads(config_file.read_text(encoding="utf-8")) | {"base_model_name_or_path": name}
+    config = _table(config_file) | {"base_model_name_or_path": name}
     paths.write_atomically(config_file, json.dumps(config, indent=2, sort_keys=True) + "\n")
     paths.write_atomically(adapter / BASE_FILE, json.dumps({"model": name, "sha256": sha256}, indent=2) + "\n")
 
@@ -98,10 +98,7 @@ def require_adapter_of(base: Path, adapter: Path) -> dict[str, Any]:
     config_file = adapter / CONFIG_FILE
     if not is_adapter(adapter) or not (adapter / WEIGHTS_FILE).is_file():
         raise ModelError(f"no adapter in {adapter}; it needs {CONFIG_FILE} and {WEIGHTS_FILE}")
-    try:
-        config = json.loads(config_file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{config_file} is no JSON: {error}") from error
+    config = _table(config_file)
     for key, plain in PLAIN.items():
         if config.get(key) not in (None, False, {}, [], *plain):
             raise ModelError(
@@ -114,6 +111,17 @@ def require_adapter_of(base: Path, adapter: Path) -> dict[str, Any]:
             _require_named_base(adapter, config.get("base_model_name_or_path") or "", base)
         _require_shapes(adapter, base)
     return config
+
+
+def _table(file: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; raise :class:`ModelError` if the file has anything else."""
+    try:
+        table = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{file} is no JSON: {error}; copy it again") from error
+    if not isinstance(table, dict):
+        raise ModelError(f"{file} must have a JSON object, got {str(table)[:80]}; copy it again")
+    return table
 
 
 def _require_named_base(adapter: Path, name: str, base: Path) -> None:
@@ -192,7 +200,7 @@ def merged_hash(adapter: Path, find_base: Callable[[str], str]) -> tuple[Path, s
     adapter's folder first. Raises :class:`ModelError` if the adapter has no weights or belongs to another base, and
     :class:`MissingFile` if the base is not on this machine.
     """
-    config = json.loads((adapter / CONFIG_FILE).read_text(encoding="utf-8"))
+    config = _table(adapter / CONFIG_FILE)
     weights = adapter / WEIGHTS_FILE
     if not weights.is_file():
         raise ModelError(f"{adapter} has {CONFIG_FILE} but no {WEIGHTS_FILE}; copy the adapter's whole folder")
@@ -226,7 +234,7 @@ def _require_base(adapter: Path, base: Path) -> None:
     record = adapter / BASE_FILE
     if not record.is_file():
         return
-    trained = json.loads(record.read_text(encoding="utf-8"))
+    trained = _table(record)
     found = base_hash(base)
     if trained.get("sha256") and trained["sha256"] != found:
         raise ModelError(
@@ -237,7 +245,7 @@ def _require_base(adapter: Path, base: Path) -> None:
 
 
 def _merge(adapter: Path, base: Path, part: Path, sha256: str) -> None:
-    size = sum(file.stat().st_size for file in base.glob("*.safetensors"))
+    size = sum(file.stat().st_size for file in weight_files(base))
     require_disk(size + 20_000_000, adapter.name)
     require_memory(2 * size + PROCESS_BYTES, f"merging the adapter {adapter.name}")
     print(f"merging the adapter in {adapter} into {base.name} once", file=sys.stderr, flush=True)

@@ -146,11 +146,14 @@ def _add_tokens(tokenizer: Any, reader: Any, tokens: list[str]) -> None:
     from tokenizers import AddedToken
 
     kinds = _value(reader, "tokenizer.ggml.token_type", [])
-    for token, kind in zip(tokens, kinds, strict=False):
-        if kind in (_CONTROL, _USER_DEFINED):
-            added = AddedToken(token, normalized=False, special=kind == _CONTROL)
-            add = tokenizer.add_special_tokens if kind == _CONTROL else tokenizer.add_tokens
-            add([added])
+    # In one call: each builds the search for all added tokens anew, and Gemma has thousands of them.
+    tokenizer.add_tokens(
+        [
+            AddedToken(token, normalized=False, special=kind == _CONTROL)
+            for token, kind in zip(tokens, kinds, strict=False)
+            if kind in (_CONTROL, _USER_DEFINED)
+        ]
+    )
 
 
 def _begin_with(tokenizer: Any, bos: str) -> None:

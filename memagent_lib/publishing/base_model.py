@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from memagent_lib.models import HUB_NAME, PUBLISHED, PublishedModel, source_hash, source_of
 from memagent_lib.paths import model_path
 from memagent_lib.provenance import model_hash
-from memagent_lib.publishing.policy import CARD, PublishingError
+from memagent_lib.publishing.policy import CARD, PublishingError, card_data
 from memagent_lib.rl import RunFolder
 from memagent_lib.tracking import Experiment, load_runs, policy_name
 
@@ -154,9 +154,11 @@ def _from_folder(folder: Path, name: str, weights: str) -> BaseModel:
     card = folder / CARD
     if not card.is_file():
         return BaseModel(label, hub, weights, why_not=f"the base model {label} has no {CARD} that states one")
-    from huggingface_hub import ModelCard
-
-    data = ModelCard.load(card, ignore_metadata_errors=True).data
+    try:
+        data = card_data(card)
+    except ValueError as damaged:
+        why_not = f"the {CARD} of the base model {label} cannot be read ({damaged})"
+        return BaseModel(label, hub, weights, why_not=why_not)
     # A card of ours: the folder is no model of a hub, and the card names the one before it.
     if "memagent" in data and isinstance(data.get("base_model"), str):
         hub = data["base_model"]
@@ -167,12 +169,11 @@ def _from_folder(folder: Path, name: str, weights: str) -> BaseModel:
 
 def _from_hub(base: BaseModel) -> BaseModel:
     """Add what the base model's card on the hub states."""
-    from huggingface_hub import ModelCard
     from huggingface_hub.errors import HTTPError  # of httpx, for a connection that is refused or dropped
 
     name = base.hub
     try:
-        data = ModelCard.load(name, ignore_metadata_errors=True).data
+        data = card_data(name)
     except (OSError, ValueError, HTTPError) as failure:
         return replace(base, why_not=f"the card of {name} cannot be read from the hub ({type(failure).__name__})")
     return replace(base, licence=_stated(data, f"the card of {name}"), why_not=f"the card of {name} states none")

@@ -7,7 +7,7 @@ import math
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memagent_lib.errors import MissingFile, UserError
 from memagent_lib.models import is_adapter, weight_files
@@ -16,11 +16,13 @@ from memagent_lib.provenance import model_hash
 from memagent_lib.rl import RunFolder, TrainingState
 from memagent_lib.tracking import policy_name
 
+if TYPE_CHECKING:
+    from huggingface_hub import ModelCardData
+
 CARD = "README.md"
 CONFIG = "config.json"
 INDEX = "*.safetensors.index.json"
 _LENGTH_BYTES = 8  # at the beginning of a safetensors file: the length of its header
-_NO_TENSOR = "__metadata__"
 
 
 class PublishingError(UserError, ValueError):
@@ -71,9 +73,8 @@ class Policy:
     @property
     def parameters(self) -> int | None:
         """The number of parameters, from the headers of safetensors files; None for other weights."""
-        headers = [header_of(file) for file in weight_files(self.folder) if file.suffix == ".safetensors"]
-        shapes = [entry["shape"] for header in headers for name, entry in header.items() if name != _NO_TENSOR]
-        return sum(map(math.prod, shapes)) or None
+        files = [file for file in weight_files(self.folder) if file.suffix == ".safetensors"]
+        return sum(math.prod(tensor["shape"]) for file in files for tensor in _tensors_of(file)) or None
 
     @property
     def started_with(self) -> dict[str, Any]:
@@ -108,7 +109,10 @@ def require_weights(folder: Path) -> None:
     files = weight_files(folder)
     there = {file.name for file in files}
     for index in folder.glob(INDEX):
-        there_should_be = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        try:
+            there_should_be = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise PublishingError(f"{display(index)} is damaged; export the policy again") from None
         missing = sorted(there_should_be - there)
         if missing:
             raise PublishingError(
@@ -123,11 +127,9 @@ def require_weights(folder: Path) -> None:
 
 def _require_whole(file: Path) -> None:
     """Raise :class:`PublishingError` if the size of a safetensors file is not what its header states."""
-    header = header_of(file)
     with open(file, "rb") as content:
         header_bytes = int.from_bytes(content.read(_LENGTH_BYTES), "little")
-    ends = [entry["data_offsets"][1] for name, entry in header.items() if name != _NO_TENSOR]
-    stated = _LENGTH_BYTES + header_bytes + max(ends, default=0)
+    stated = _LENGTH_BYTES + header_bytes + max((tensor["data_offsets"][1] for tensor in _tensors_of(file)), default=0)
     size = file.stat().st_size
     if size != stated:
         raise PublishingError(
@@ -136,8 +138,8 @@ def _require_whole(file: Path) -> None:
         )
 
 
-def header_of(file: Path) -> dict[str, Any]:
-    """Return the header of a safetensors file: type, shape and position of every tensor by name.
+def _tensors_of(file: Path) -> list[dict[str, Any]]:
+    """Return the type, shape and position of every tensor in a safetensors file, from its header.
 
     It is read without the package safetensors, which an installation without engines lacks. Raises
     :class:`PublishingError` if the file does not begin with a header.
@@ -146,9 +148,24 @@ def header_of(file: Path) -> dict[str, Any]:
         header_bytes = int.from_bytes(content.read(_LENGTH_BYTES), "little")
         text = content.read(min(header_bytes, file.stat().st_size))
     try:
-        header = json.loads(text)
-    except ValueError:
-        header = None
-    if not isinstance(header, dict):
+        tensors = [tensor for name, tensor in json.loads(text).items() if name != "__metadata__"]
+        is_header = all({"shape", "data_offsets"} <= tensor.keys() for tensor in tensors)
+    except (ValueError, AttributeError):
+        is_header = False
+    if not is_header:
         raise PublishingError(f"{display(file)} does not begin as a safetensors file does; export the policy again")
-    return header
+    return tensors
+
+
+def card_data(card: str | Path) -> ModelCardData:
+    """Return the head of a model card, of a file or of a repository on the hub. Raises ``ValueError`` if it is damaged.
+
+    A card without a head has an empty one.
+    """
+    from huggingface_hub import ModelCard
+    from yaml import YAMLError
+
+    try:
+        return ModelCard.load(card, ignore_metadata_errors=True).data
+    except (ValueError, YAMLError) as damaged:
+        raise ValueError(" ".join(str(damaged).split())) from damaged

@@ -24,7 +24,7 @@ from memagent_lib.agent import SETTINGS_FILE, AgentSettings
 from memagent_lib.models import HUB_NAME, WEIGHT_FILES, weight_files
 from memagent_lib.paths import absolute, display, replacing
 from memagent_lib.plugins import is_plugin
-from memagent_lib.publishing.policy import CARD, INDEX, Policy, PublishingError
+from memagent_lib.publishing.policy import CARD, INDEX, Policy, PublishingError, card_data
 from memagent_lib.publishing.training_record import public_path
 
 if TYPE_CHECKING:
@@ -129,9 +129,12 @@ def _require_card(policy: Policy) -> None:
     command = f"memagent card {shlex.quote(display(policy.folder))}"
     if not file.is_file():
         raise PublishingError(f"{display(policy.folder)} has no model card ({CARD}); write it with: {command}")
-    from huggingface_hub import ModelCard
-
-    described = ModelCard.load(file, ignore_metadata_errors=True).data.get("memagent")
+    try:
+        described = card_data(file).get("memagent")
+    except ValueError as damaged:
+        raise PublishingError(
+            f"the model card {display(file)} cannot be read ({damaged}); write it again with: {command} --overwrite"
+        ) from damaged
     weights = described.get("weights") if isinstance(described, dict) else None
     if weights and weights != policy.weights:
         raise PublishingError(

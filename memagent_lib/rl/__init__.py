@@ -63,7 +63,6 @@ from memagent_lib.rl.config import (
     TrackingConfig,
     TrainingConfig,
     differences,
-    flatten,
     recipe_tables,
 )
 from memagent_lib.rl.health import Sign, signs
@@ -127,7 +126,6 @@ __all__ = [
     "differences",
     "dry_run",
     "export_checkpoint",
-    "flatten",
     "launch",
     "load_rollouts",
     "loaded_by",

@@ -276,13 +276,14 @@ def rollout_metrics(result: Result) -> dict[str, float | None]:
     """Return the metrics of a rollout by name; ``None`` for one that does not apply, which verl's means leave out."""
     trace = result.trace
     diagnosis = result.diagnosis
+    memories = sum(turn.prompt.kind.writes_memory for turn in trace.turns)
     memory_tokens = [reply.reply_tokens for turn in trace.reads for reply in turn.attempts]
     return {
         "acc": float(result.score.value),
         "turns": float(len(trace.turns)),
         "memory_tokens": sum(memory_tokens) / max(1, len(memory_tokens)),
         "cut_memories": float(trace.cut_memories),
-        "cut_share": trace.cut_memories / max(1, len(trace.reads)),
+        "cut_share": trace.cut_memories / max(1, memories),
         "bad_memories": float(trace.bad_memories),
         "cut_answers": float(trace.turns[-1].reply.cut),
         "prompt_tokens": float(trace.prompt_tokens),

@@ -24,7 +24,7 @@ from memagent_lib.rl.advantages import Credit, Overlong
 from memagent_lib.rl.health import WINDOW
 from memagent_lib.rl.rewards import RewardConfig, TurnReward
 from memagent_lib.rl.verl import verl_keys
-from memagent_lib.settings import SettingsError, key_value, parse, read_toml, require_at_least
+from memagent_lib.settings import SettingsError, flatten, key_value, parse, read_toml, require_at_least
 from memagent_lib.trace import Kind
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -209,6 +209,8 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         require_at_least(self, 1, "keep_checkpoints")
         require_at_least(self, 0, "seed", "evidence_reward", "overlong_weight", "failed_share", "traces_per_step")
+        if self.seed >= 1 << 32:
+            raise ValueError(f"seed must be below 2 ** 32, NumPy's limit, got {self.seed}")
         if not self.hang_minutes > 0:
             raise ValueError(f"hang_minutes must be above 0, got {self.hang_minutes}")
         if not 0 < self.overlong_buffer <= 1:
@@ -390,18 +392,6 @@ class Recipe:
         return json.loads(json.dumps(dataclasses.asdict(self) | {"verl": dict(self.verl)}))
 
 
-def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a nested table with dotted keys: ``{"a": {"b": 1}, "c.d": 2}`` becomes ``{"a.b": 1, "c.d": 2}``."""
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value:  # an empty table is a value, or it would vanish
-            flat |= flatten(value, f"{name}.")
-        else:
-            flat[name] = value
-    return flat
-
-
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], may_differ: Callable[[str], bool]) -> list[str]:
     """Return a sentence for each setting of two flat tables that differs and may not, in order of their names."""
     return [
@@ -440,8 +430,8 @@ def _apply(tables: dict[str, Any], override: str) -> None:
             tables[table] = dict(value)
             return
         raise SettingsError(f"an override is table.key=value, or table={{key=value, ...}}, got {override!r}")
+    settings = tables.get(table, {})
+    if not isinstance(settings, Mapping):
+        raise SettingsError(f"{table} must be a table for the override {override!r}, and the recipe has {settings!r}")
     # Flat, so that a dotted name in an override replaces the same setting in a nested table.
-    if table == "verl":
-        tables["verl"] = flatten(tables.get("verl", {})) | flatten({key: value})
-    else:
-        tables.setdefault(table, {})[key] = value
+    tables[table] = flatten(settings) | flatten({key: value}) if table == "verl" else settings | {key: value}

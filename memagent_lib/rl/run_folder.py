@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -292,8 +292,7 @@ class RunFolder:
 
     def whole_checkpoints(self) -> list[Checkpoint]:
         """Return all checkpoints, ordered by step. None is incomplete (:mod:`memagent_lib.rl.verl.checkpoints`)."""
-        folders = self.checkpoints.glob("global_step_*")
-        return sorted(Checkpoint(int(path.name.rpartition("_")[2]), path) for path in folders)
+        return sorted(Checkpoint(step, path) for step, path in _numbered(self.checkpoints, "global_step_*"))
 
     def latest_checkpoint(self) -> Checkpoint | None:
         return next(reversed(self.whole_checkpoints()), None)
@@ -322,9 +321,18 @@ class RunFolder:
         remaining = [row for row in self.rows() if row["step"] <= step]
         write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in remaining))
         # A resumed run would append the rollouts of a repeated step to those of the first attempt.
-        for file in rollout_files(self.traces):
-            if int(file.stem.rpartition("_")[2]) > step:
+        for number, file in _numbered(self.traces, "step_*.jsonl"):
+            if number > step:
                 file.unlink()
+
+
+def _numbered(folder: Path, pattern: str) -> Iterator[tuple[int, Path]]:
+    """Yield the paths in a folder that have a number in place of the pattern's star; a copy of one has more there."""
+    before, _, after = pattern.partition("*")
+    for path in folder.glob(pattern):
+        number = path.name.removeprefix(before).removesuffix(after)
+        if number.isdecimal():
+            yield int(number), path
 
 
 def _content_hash(path: str) -> str:
@@ -354,7 +362,7 @@ def save_rollout(traces: Path, result: Result, step: int, greedy: bool) -> None:
 
 def rollout_files(traces: Path) -> list[Path]:
     """Return the files that :func:`save_rollout` writes, one per step, in order of steps."""
-    return sorted(traces.glob("step_*.jsonl"))
+    return [file for _, file in sorted(_numbered(traces, "step_*.jsonl"))]
 
 
 def load_rollouts(traces: Path) -> list[Result]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection
 from difflib import SequenceMatcher
 
 from memagent_lib.scoring.replies import box_or_all, boxed, normal_words, normalise, squeezed
@@ -101,7 +101,7 @@ def is_word(found: str, answer: str) -> bool:
 
 def token_f1(found: str, answer: str) -> float:
     """Return the token F1 of two answers in SQuAD's normal form, as SQuAD and LongBench do."""
-    return _overlap_f1(normalise(found).split(), normalise(answer).split())
+    return overlap_f1(normalise(found).split(), normalise(answer).split())
 
 
 def hotpot_f1(found: str, answer: str) -> float:
@@ -111,12 +111,12 @@ def hotpot_f1(found: str, answer: str) -> float:
     # Otherwise "no" would score against any sentence that has a "no" in it.
     if words != accepted and (words in _POLAR or accepted in _POLAR):
         return 0.0
-    return _overlap_f1(words.split(), accepted.split())
+    return overlap_f1(words.split(), accepted.split())
 
 
 def character_f1(found: str, answer: str) -> float:
     """Return F1 over letters and digits, for languages that do not put spaces between words (InfiniteBench Zh.QA)."""
-    return _overlap_f1(_letters(found), _letters(answer))
+    return overlap_f1(_letters(found), _letters(answer))
 
 
 def rouge_l(found: str, answer: str) -> float:
@@ -166,7 +166,8 @@ def _letters(text: str) -> list[str]:
     return [character for character in text.lower() if character.isalnum()]
 
 
-def _overlap_f1(found: Sequence[str], accepted: Sequence[str]) -> float:
+def overlap_f1(found: Collection[str], accepted: Collection[str]) -> float:
+    """Return the F1 of two bags of words or of other parts."""
     same = sum((Counter(found) & Counter(accepted)).values())
     if not same:
         return 0.0

@@ -22,7 +22,7 @@ Rule = Callable[[str, Sequence[str]], Score]
 """Scores a reply against the accepted answers."""
 
 _LETTERS = ("A", "B", "C", "D")
-_NOTHING_STATED = "the reply states no answer: nothing is boxed where this judge looks for it"
+_NOTHING_STATED = "the reply states no answer in a form that this judge reads"
 _NAMED_ANSWERS = 3  # in a reason
 
 
@@ -180,7 +180,7 @@ def one_of(labels: str) -> Rule:
     def right(found: str, answer: str) -> bool:
         accepted = [answer.lower()]
         if "," in answer and len(answer) > 3:
-            accepted = answer.lower().split(",")
+            accepted = [label.strip() for label in answer.lower().split(",")]
         return set(found.split("|")) == set(accepted)
 
     return AnyAnswer(named, right)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 
+from memagent_lib.scoring.formulas import overlap_f1
 from memagent_lib.scoring.matching import same_answer
 from memagent_lib.scoring.replies import Score, box_or_all, boxed, normal_words, normalise
 
@@ -50,12 +51,7 @@ def node_f1(found: str, answer: str) -> float:
     accepted = _names(answer.strip().strip("[]"))
     if not nodes and not accepted:
         return 1.0
-    same = len(nodes & accepted)
-    if not same:
-        return 0.0
-    precision = same / len(nodes)
-    recall = same / len(accepted)
-    return 2 * precision * recall / (precision + recall)
+    return overlap_f1(nodes, accepted)
 
 
 def _names(text: str) -> set[str]:

@@ -187,8 +187,14 @@ def tokens(text: str, dates: bool = True) -> list[Token]:
 
 
 def same_answer(found: str, answer: str) -> bool:
-    """Return whether two answers have the same words and numbers, ignoring articles and punctuation."""
-    return any(_same_row(_content(one), _content(other)) for one, other in _both_ways(found, answer))
+    """Return whether two answers have the same words and numbers, ignoring articles and punctuation.
+
+    Answers without any, such as ``+``, have to be the same text.
+    """
+    both_ways = _both_ways(found, answer)
+    if not any(map(any, both_ways)):
+        return _squeezed(found) == _squeezed(answer)
+    return any(_same_row(_content(one), _content(other)) for one, other in both_ways)
 
 
 def same_text(found: str, answer: str) -> bool:
@@ -211,6 +217,8 @@ def states(found: str, answers: Sequence[str]) -> str:
     because of the letter``.
     """
     text = spelling(found)
+    if not tokens(text) and any(same_answer(found, answer) for answer in answers):
+        return ""
     reason = ""
     # The longest first, so that the reason names the fullest match.
     for answer in sorted(answers, key=len, reverse=True):

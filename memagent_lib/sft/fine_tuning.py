@@ -7,11 +7,13 @@ encoded by the encoder that readings use, so training and evaluation have the sa
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from memagent_lib.errors import UserError
 from memagent_lib.installation import cores
 from memagent_lib.journal import digest
 from memagent_lib.models import save_adapter
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
     import torch
 
 LEAST_LR = 0.1  # of the peak; the rate falls to it along a line
+
+
+class Diverged(UserError, ArithmeticError):
+    """A gradient is NaN or infinite, after which every weight would be."""
 
 
 class Row(NamedTuple):
@@ -84,7 +90,7 @@ def fine_tune(
     ``on_log`` receives the step and its metrics: ``loss``, ``learning_rate``, ``grad_norm`` and ``reply_accuracy``, the
     share of reply tokens that would have been chosen greedily. With ``resume``, continue from the last checkpoint in
     ``out``, or begin if there is none; ``ValueError`` says what differs from the recipe and the data that the run was
-    begun with.
+    begun with. :class:`Diverged` ends a run that diverges, before its weights are saved.
     Adapters are merged into the saved model, and also saved by themselves in ``out / "adapter"``.
     """
     import torch
@@ -265,7 +271,14 @@ def _log_callback(on_log: Callable[[int, Mapping[str, float]], None]) -> Any:
             self, args: Any, state: Any, control: Any, logs: Mapping[str, float] | None = None, **_: Any
         ) -> None:
             metrics = {name: value for name, value in (logs or {}).items() if isinstance(value, int | float)}
-            if "loss" in metrics:
-                on_log(state.global_step, metrics)
+            if "loss" not in metrics:
+                return
+            # The norm, because transformers logs another number for a loss that is not finite.
+            if not math.isfinite(metrics["grad_norm"]):
+                raise Diverged(
+                    f"step {state.global_step}: the gradient's norm is {metrics['grad_norm']}; lower sft.lr (now "
+                    f"{args.learning_rate}) and start again with another --out"
+                )
+            on_log(state.global_step, metrics)
 
     return Report()

@@ -89,14 +89,15 @@ def _notes(text: str, config: SftConfig) -> dict[str, str]:
     """Return the statements in a text, each with the note that a teacher makes of it."""
     notes = {}
     for match in re.finditer(config.statements, text):
-        key = match.groupdict().get(KEY)
-        notes[match.group()] = f"{key}: {match.group()}" if key else match.group()
+        if match.group().strip():  # an expression such as [^.]* also matches nothing at all
+            key = match.groupdict().get(KEY)
+            notes[match.group()] = f"{key}: {match.group()}" if key else match.group()
     return notes
 
 
 def _stated(example: Example) -> list[str]:
-    """Return the evidence as the document states it."""
-    return [example.document[start:end].strip() for start, end in example.evidence]
+    """Return the evidence as the document states it; what it states in several places, once."""
+    return list(dict.fromkeys(example.document[start:end].strip() for start, end in example.evidence))
 
 
 def unnoted_evidence(examples: Iterable[Example], config: SftConfig) -> tuple[list[str], int]:
@@ -256,7 +257,9 @@ class _Teacher:
             prompt = replace(prompt, memory=prompt.memory.replace(replaced, text, 1) if replaced else text)
         there = [text for text in evidence if text in memory]
         answer = ", ".join(self.example.answers) if len(there) == len(evidence) else UNKNOWN
-        reply = self.config.answer.replace("{evidence}", _text(there)).replace("{answer}", answer)
+        fields = {"{evidence}": _text(there), "{answer}": answer}
+        # At once, because the evidence may itself contain "{answer}".
+        reply = re.sub(r"\{evidence\}|\{answer\}", lambda field: fields[field[0]], self.config.answer)
         return Lesson(prompt, reply.strip())
 
     def has_room(self, memory: Sequence[str]) -> bool:

@@ -11,7 +11,8 @@ from typing import Any
 
 from memagent_lib.paths import write_atomically
 from memagent_lib.provenance import model_hash
-from memagent_lib.rl import RunFolder, differences, flatten
+from memagent_lib.rl import RunFolder, differences
+from memagent_lib.settings import flatten
 from memagent_lib.sft.sft_recipe import SftRecipe
 
 RECIPE_FILE = "recipe.json"
@@ -29,7 +30,9 @@ def last_checkpoint(out: Path) -> Path | None:
     """Return the last whole checkpoint in ``out``, or ``None`` if there is none yet."""
     # transformers writes this file last, so a checkpoint that a kill cut short has none.
     whole = [file.parent for file in checkpoints(out).glob("checkpoint-*/trainer_state.json")]
-    return max(whole, key=step_of, default=None)
+    # A copy that somebody made beside it has another name.
+    numbered = [folder for folder in whole if folder.name.removeprefix("checkpoint-").isdecimal()]
+    return max(numbered, key=step_of, default=None)
 
 
 def step_of(checkpoint: Path) -> int:
@@ -40,9 +43,9 @@ def step_of(checkpoint: Path) -> int:
 def require_own(out: Path, resume: bool) -> None:
     """Raise ``ValueError`` if ``out`` holds a run to resume, or a model that fine-tuning would replace."""
     reinforced = RunFolder(out).config
-    if resume and not reinforced.is_file():
-        return
-    if last_checkpoint(out):
+    if last_checkpoint(out) and not reinforced.is_file():
+        if resume:
+            return
         raise ValueError(f"{out} has a run already; continue it with --resume, or choose another --out")
     found = next((path for path in (reinforced, out / "model", out / "adapter") if path.exists()), None)
     if found:

@@ -77,6 +77,8 @@ class SftConfig:
     def __post_init__(self) -> None:
         require_at_least(self, 1, "most_statements", "steps", "batch", "save_steps")
         require_at_least(self, 0, "warmup_steps", "lora_rank", "threads", "seed")
+        if self.seed >= 1 << 32:
+            raise ValueError(f"seed must be below 2 ** 32, NumPy's limit, got {self.seed}")
         if self.warmup_steps >= self.steps:
             raise ValueError(f"warmup_steps must be below steps, {self.steps}, got {self.warmup_steps}")
         if not 0 <= self.known <= 1:

@@ -92,6 +92,7 @@ def run_jobs(
 
 def _start(job: NotebookJob) -> psutil.Popen:
     job.output.parent.mkdir(parents=True, exist_ok=True)
+    job.error_file.unlink(missing_ok=True)  # of a call that was killed before it read the message
     with open(job.log, "w", encoding="utf-8") as log:
         process = psutil.Popen(
             [sys.executable, "-m", __name__],

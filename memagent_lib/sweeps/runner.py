@@ -12,7 +12,6 @@ import fcntl
 import itertools
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -31,7 +30,7 @@ from memagent_lib.sweeps.specification import (
     SweepSpec,
     plan,
 )
-from memagent_lib.tracking import PARENT_TAG, Experiment, Run, RunStatus, TrackingError, load_runs
+from memagent_lib.tracking import PARENT_TAG, Experiment, MissingArtifact, Run, RunStatus, TrackingError, load_runs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -180,11 +179,9 @@ def unfinished_points(folder: str | Path) -> list[str]:
 
 def _tables(experiment: Experiment, run_ids: Iterable[str], name: str) -> Iterator[pd.DataFrame]:
     """Yield the table of each run that logged one."""
-    import pandas as pd
-
     for run_id in run_ids:
-        with tempfile.TemporaryDirectory() as copied, suppress(TrackingError):
-            yield pd.read_parquet(experiment.join(run_id, deleted=True).fetch(name, copied))
+        with suppress(MissingArtifact):
+            yield experiment.join(run_id, deleted=True).read_table(name)
 
 
 def _sweep_of(folder: Path) -> dict[str, Any]:

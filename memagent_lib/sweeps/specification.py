@@ -33,6 +33,7 @@ NOTEBOOKS = "notebooks"
 """The folder, in that of the sweep, of executed notebooks and the records of points."""
 FOLDER_MARK = "{folder}"
 POINT_MARK = "{point}"
+_MOST_NAME_BYTES = 120  # of 255 that a file system has room for; a stage's name, a digest and suffixes come on top
 # What papermill infers from an annotation, and the Python types that satisfy it.
 _TYPES = {"int": int, "float": (int, float), "str": str, "bool": bool, "list": list, "dict": dict}
 
@@ -58,12 +59,19 @@ class SweepStage:
         if not self.name:
             object.__setattr__(self, "name", Path(self.notebook).stem)  # the class is frozen
         if not re.fullmatch(r"[\w-]+", self.name):  # it becomes a part of file names
-            raise SweepError(f"a stage's name is made of letters, digits, - and _; got {self.name!r}")
+            raise SweepError(
+                f"a stage's name is made of letters, digits, - and _; got {self.name!r}; set another name in [[stage]]"
+            )
         for name, values in self.grid.items():
             if not isinstance(values, list | tuple) or not values:
                 raise SweepError(f"stage {self.name}: grid.{name} must be a list of values, got {values!r}")
         if not self.points:
             raise SweepError(f"stage {self.name} has an empty list of points; give at least one, or leave points out")
+        twice = sorted(set(self.grid).intersection(itertools.chain.from_iterable(self.points)))
+        if twice:
+            raise SweepError(
+                f"stage {self.name} has {', '.join(twice)} in points and in grid; leave one of the two out"
+            )
 
     def varied(self) -> Iterator[dict[str, Any]]:
         """Yield, for each point, the parameters that differ within the stage."""
@@ -117,6 +125,10 @@ class SweepSpec:
     def __post_init__(self) -> None:
         if not self.stages:
             raise SweepError(f"the sweep {self.name!r} has no stages; give a notebook, or [[stage]] tables")
+        if not self.notebook and (self.grid or list(self.points) != [{}]):
+            raise SweepError(
+                f"the sweep {self.name!r} has a grid or points, but no notebook of its own; move them into a [[stage]]"
+            )
         names = [stage.name for stage in self.stages]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -298,9 +310,10 @@ def notebook_parameters(notebook: Path) -> dict[str, dict[str, str]]:
     """Return the parameters of a notebook by name, as papermill infers them from its parameters cell.
 
     Each has ``inferred_type_name``, ``default`` and ``help``. Raises :class:`SweepError` unless exactly one cell has
-    the tag ``parameters``.
+    the tag ``parameters``, and the notebook's kernel is installed.
     """
     import nbformat
+    from jupyter_client.kernelspec import find_kernel_specs
     from papermill import inspect_notebook
 
     if not notebook.is_file():
@@ -314,8 +327,15 @@ def notebook_parameters(notebook: Path) -> dict[str, dict[str, str]]:
         count = f"{tagged} cells" if tagged else "no cell"
         fix = "give one cell that tag (JupyterLab: the cog at the right, Common Tools)"
         raise SweepError(f"{notebook} has {count} tagged 'parameters'; {fix}")
-    if not book.metadata.get("kernelspec", {}).get("name"):
+    kernel = book.metadata.get("kernelspec", {}).get("name")
+    if not kernel:
         raise SweepError(f"{notebook} names no kernel to run it; open it in JupyterLab, choose one and save it")
+    installed = find_kernel_specs()
+    if kernel.lower() not in installed:
+        raise SweepError(
+            f"{notebook} needs the kernel {kernel!r}, and {', '.join(sorted(installed)) or 'none'} is installed; open "
+            "it in JupyterLab, choose one of these and save it"
+        )
     return inspect_notebook(str(notebook))
 
 
@@ -396,9 +416,10 @@ def _plain(label: str, parts: int) -> str:
 
 def _file_name(label: str, parts: int) -> str:
     plain = _plain(label, parts)
-    if plain == label and len(plain) <= 80:
+    if plain == label and len(plain) <= 80 and len(plain.encode()) <= _MOST_NAME_BYTES:
         return plain
-    return f"{plain[:70]}-{_digest(label)[:8]}"  # the digest tells labels apart that are equal after the cut
+    short = plain[:70].encode()[:_MOST_NAME_BYTES].decode(errors="ignore")
+    return f"{short}-{_digest(label)[:8]}"  # the digest tells labels apart that are equal after the cut
 
 
 def _digest(value: Any) -> str:

@@ -23,7 +23,8 @@ from memagent_lib.evaluation import (
     with_all_tasks,
 )
 from memagent_lib.journal import digest
-from memagent_lib.tracking.evaluations import ROWS, evaluations
+from memagent_lib.tracking.choosing import evaluations
+from memagent_lib.tracking.evaluations import ROWS
 from memagent_lib.tracking.runs import Experiment
 from memagent_lib.tracking.store import TrackingError
 

@@ -14,9 +14,9 @@ from memagent_lib.tracking.store import all_pages, with_retries
 def load_runs(experiment: Experiment, where: str = "") -> pd.DataFrame:
     """Return one row per run, newest first.
 
-    Columns: ``run_id, name, status, started, seconds, parent``, then every ``data.*`` (a file's hash), ``metrics.*``,
-    ``params.*`` and ``tags.*`` (except MLflow's own). ``where`` is in MLflow's filter language, such as
-    ``"params.model = 'x'"``.
+    Columns: ``run_id, name, status, started, seconds, parent``, then every ``data.*`` (the hashes of the files of that
+    name), ``metrics.*``, ``params.*`` and ``tags.*`` (except MLflow's own). ``where`` is in MLflow's filter language,
+    such as ``"params.model = 'x'"``.
     """
     query = {"max_results": 1000, "order_by": ["start_time DESC"]}
     found = all_pages(experiment.client.search_runs, [experiment.experiment_id], where, **query)
@@ -64,7 +64,9 @@ def _run_row(run: Any) -> dict[str, Any]:
         "seconds": (info.end_time - info.start_time) / 1000 if info.end_time else None,  # MLflow has milliseconds
         "parent": data.tags.get(PARENT_TAG),
     }
-    row |= {f"data.{seen.dataset.name}": seen.dataset.digest for seen in run.inputs.dataset_inputs}
+    for dataset in (seen.dataset for seen in run.inputs.dataset_inputs):
+        name = f"data.{dataset.name}"  # files of several folders may share it
+        row[name] = ", ".join(filter(None, (row.get(name), dataset.digest)))
     row |= {f"params.{name}": value for name, value in data.params.items()}
     row |= {f"metrics.{name}": value for name, value in data.metrics.items()}
     return row | {f"tags.{name}": value for name, value in data.tags.items() if not name.startswith("mlflow.")}

@@ -24,9 +24,18 @@ import pandas as pd
 from memagent_lib.paths import absolute, bytes_of
 from memagent_lib.processes import Terminated, is_gone, terminable, this_process
 from memagent_lib.provenance import code_version, environment, model_hash
+from memagent_lib.settings import flatten
 from memagent_lib.status_line import status_line
 from memagent_lib.tracking.saved_views import mlflow_page, save_views
-from memagent_lib.tracking.store import TrackingError, client_of, prepare, sqlite_file, store_uri, with_retries
+from memagent_lib.tracking.store import (
+    MissingArtifact,
+    TrackingError,
+    client_of,
+    prepare,
+    sqlite_file,
+    store_uri,
+    with_retries,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -342,7 +351,7 @@ class Run:
     def fetch(self, artifact: str, into: str | Path) -> Path:
         """Return the path of an artifact, copied to ``into`` if the store is not on this machine.
 
-        Raises :class:`TrackingError` if the run has no such artifact.
+        Raises :class:`MissingArtifact` if the run has none of this name.
         """
         from mlflow.exceptions import MlflowException
 
@@ -354,31 +363,29 @@ class Run:
         try:
             return Path(self._call("download_artifacts", artifact, str(into)))
         except (MlflowException, OSError) as failure:
-            raise TrackingError(f"run {self.id} has no artifact {artifact!r} in {self.artifacts}") from failure
+            raise MissingArtifact(f"run {self.id} has no artifact {artifact!r} in {self.artifacts}") from failure
 
     def read_table(self, name: str) -> pd.DataFrame:
         """Return the frame that :meth:`table` logged under ``name``, which must end in ``.parquet``.
 
-        Raises :class:`TrackingError` if there is none, or if it is damaged.
+        Raises :class:`MissingArtifact` if there is none, and :class:`TrackingError` if it is damaged.
         """
         with tempfile.TemporaryDirectory() as folder:
+            file = self.fetch(name, folder)
             try:
-                return pd.read_parquet(self.fetch(name, folder))
-            except ValueError as failure:  # pyarrow's
-                raise TrackingError(f"run {self.id}: its {name} is damaged ({failure}); log it again") from None
+                return pd.read_parquet(file)
+            except (ValueError, OSError) as failure:  # pyarrow's, for a damaged end and for a damaged middle
+                reason = " ".join(str(failure).split())
+                raise TrackingError(f"run {self.id}: its {name} is damaged ({reason}); log it again") from None
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def _flat(table: Mapping[str, Any]) -> dict[str, str]:
     """Return a nested table as MLflow logs it: dotted names in allowed characters, and strings as values."""
-    flat: dict[str, str] = {}
-    for key, value in table.items():
-        if is_dataclass(value):
-            value = asdict(value)
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[allowed_name(f"{prefix}{key}")] = value if isinstance(value, str) else json.dumps(value, default=str)
-    return flat
+    tables = {key: asdict(value) if is_dataclass(value) else value for key, value in table.items()}
+    return {
+        allowed_name(name): value if isinstance(value, str) else json.dumps(value, default=str)
+        for name, value in flatten(tables).items()
+    }
 
 
 def _create_experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_exponential
 
@@ -40,6 +40,10 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 class TrackingError(UserError, ValueError):
     """The store cannot be used, or does not have the requested experiment, run or artifact."""
+
+
+class MissingArtifact(TrackingError):
+    """A run has no artifact of the requested name."""
 
 
 def store_uri(where: str | Path) -> str:
@@ -82,6 +86,11 @@ def prepare(uri: str) -> None:
 def _prepare_file(uri: str, file: Path) -> None:
     from sqlalchemy.exc import DatabaseError
 
+    if "?" in str(file) or unquote(str(file)) != str(file):
+        raise TrackingError(
+            f"the MLflow store {file.parent} has a ? or a code such as %20 in its path, which SQLAlchemy would read as "
+            "another path; rename the folder, or give another one"
+        )
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except FileExistsError as failure:

@@ -168,6 +168,18 @@ def test_an_unknown_reader_is_named_with_those_that_read(workspace: Path, lost) 
         choose_readers(ledger, "", "blind", "blind")
 
 
+def test_a_run_without_its_rows_is_left_out_of_the_choice(workspace: Path, lost) -> None:
+    ledger = Experiment.open(workspace)
+    first = evaluated(ledger, "before", lost)
+    second = evaluated(ledger, "after", lost, replace(lost, reader="blind"))
+    gone = evaluated(ledger, "gone", lost, replace(lost, reader="blind"))
+    ledger.join(gone).fetch("results.parquet", workspace).unlink()
+    assert choose(ledger)["run_id"].tolist() == [first, second]
+    assert set(choose_readers(ledger, "", "overwrite", "blind")["run_id"]) == {second}
+    with pytest.raises(TrackingError, match=rf"\(without a results\.parquet, and so left out: {gone}\); evaluate two"):
+        choose(ledger, "gone")
+
+
 def test_one_evaluation_alone_is_not_compared_with_itself(workspace: Path, lost) -> None:
     ledger = Experiment.open(workspace)
     only = evaluated(ledger, "before", lost)

@@ -321,6 +321,19 @@ def test_lengths_and_numbers_that_do_not_match_are_both_named(tmp_path, kept) ->
         EvaluationPlan.of_lengths(tmp_path, [16], [64, 64, 16], ["overwrite"])
     plan = EvaluationPlan.of_lengths(tmp_path, 16, 1, "overwrite")
     assert [(file.name, n) for file, n in plan.each()] == [("test_16.parquet", 1)]
+    with pytest.raises(ValueError, match="an evaluation needs data files; give at least one"):
+        EvaluationPlan.of_lengths(tmp_path, [], 1, "overwrite")
+    with pytest.raises(ValueError, match="an evaluation needs readers; give at least one"):
+        EvaluationPlan.of_lengths(tmp_path, 4, 1, [])
+
+
+def test_two_readers_of_one_name_are_refused(tmp_path, kept) -> None:
+    file = save([kept.example], tmp_path / "test_4.parquet")
+    mine = tmp_path / "mine.py"
+    mine.write_text("def gated(question, memory):\n    yield\n")
+    for readers in (["gated", "gated"], ["gated", f"{mine}:gated"]):
+        with pytest.raises(ValueError, match=rf"the readers gated and {readers[1]} are both called 'gated'"):
+            EvaluationPlan([file], readers=readers)
 
 
 def test_a_runs_name_tells_evaluations_of_a_policy_apart(needle_encoder, kept, tmp_path) -> None:

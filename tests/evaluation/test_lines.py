@@ -389,9 +389,33 @@ def test_files_of_one_name_have_their_folders_in_tables(kept: Result, tmp_path: 
     assert rows["file"].tolist() == ["d/t"]
 
 
-def test_a_damaged_file_of_rows_is_named_with_the_fix(kept: Result, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damaged", [lambda data: data[:-100], lambda data: data[:4] + b"\xff" * 40 + data[44:]])
+def test_a_damaged_file_of_rows_is_named_with_the_fix(kept: Result, tmp_path: Path, damaged) -> None:
     save_rows(frame([kept]), tmp_path, "small")
     file = tmp_path / "small.parquet"
-    file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(ValueError, match=rf"{file} is damaged, or no parquet file \(.*\); move it out of {tmp_path}"):
+    file.write_bytes(damaged(file.read_bytes()))
+    says = rf"{file} is damaged, or no parquet file \(.*\); move it out of {tmp_path}"
+    with pytest.raises(ValueError, match=says):
         gather_rows(tmp_path)
+    with pytest.raises(ValueError, match=says):
+        save_rows(frame([kept]), tmp_path, "small")
+
+
+def test_rows_are_not_added_to_a_file_of_something_else(kept: Result, tmp_path: Path) -> None:
+    pd.DataFrame({"example": ["one"]}).to_parquet(tmp_path / "small.parquet")
+    with pytest.raises(
+        ValueError, match=rf"small\.parquet holds no results of an evaluation; move it out of {tmp_path}"
+    ):
+        save_rows(frame([kept]), tmp_path, "small")
+
+
+def test_a_question_that_another_reader_read_stays(kept: Result, tmp_path: Path) -> None:
+    """The reader ``blind`` reads the question of an earlier row of ``overwrite``, which now reads another file."""
+    save_rows(frame([about(kept, "q")], file="a.parquet"), tmp_path, "small")
+    others = [frame([replace(about(kept, "q"), reader="blind")], file="b.parquet")]
+    others.append(frame([about(kept, "p")], file="c.parquet"))
+    save_rows(pd.concat(others), tmp_path, "small")
+    saved = pd.read_parquet(tmp_path / "small.parquet")
+    assert saved[["reader", "file"]].values.tolist() == [
+        ["overwrite", "a.parquet"], ["blind", "b.parquet"], ["overwrite", "c.parquet"]
+    ]  # fmt: skip

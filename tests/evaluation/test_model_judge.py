@@ -238,9 +238,15 @@ def test_a_python_file_without_the_prompts_is_refused(tmp_path):
     file.write_text(PUBLISHED.replace("C {} rubric", "rubric"))
     with pytest.raises(ValueError, match=r"no prompt with three braces for single-session-preference; give src/"):
         words_of(file)
+    file.write_text("def (")
+    with pytest.raises(ValueError, match=r"other\.py has no prompt with three braces for plain, "):
+        words_of(file)
     own = tmp_path / "own.txt"
-    own.write_text(WORDS)
+    own.write_text(WORDS, encoding="utf-8-sig")
     assert words_of(own) == (WORDS, {})
+    own.write_text(f"{WORDS} déjà", encoding="latin-1")
+    with pytest.raises(ValueError, match=r"the judge's prompt .*own\.txt is not UTF-8 \(.*\); save it as UTF-8"):
+        words_of(own)
 
 
 def test_memoryagentbench_has_longmemevals_judge(memevals):

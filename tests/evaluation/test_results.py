@@ -14,6 +14,7 @@ from memagent_lib.evaluation import (
     COLUMNS,
     Column,
     Result,
+    costs,
     gather_rows,
     judges,
     mixtures,
@@ -136,6 +137,13 @@ def test_tables_name_the_judges(kept, lost):
 def test_an_overview_lists_short_files_first(kept):
     rows = pd.concat([to_frame([kept]).assign(file=name) for name in ("test_16", "test_4")], ignore_index=True)
     assert overview(rows)["file"].tolist() == ["test_4", "test_16"]
+
+
+def test_no_rows_make_empty_tables():
+    rows = to_frame([]).assign(policy=[], run_id=[])
+    assert [len(make(rows)) for make in (summarise, table, overview, costs)] == [0, 0, 0, 0]
+    assert list(summarise(rows))[:4] == ["reader", "chunks", "accuracy", "low"]
+    assert list(turns_to_frame({})) == [*turns_to_frame([]), "policy"]
 
 
 def test_two_writers_of_one_file_at_once_lose_no_row(kept, tmp_path, monkeypatch):

@@ -3,13 +3,14 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from memagent_lib import provenance
 from memagent_lib.agent import AgentSettings, open_agent
 from memagent_lib.errors import MissingFile
-from memagent_lib.models import PUBLISHED, ModelError, find_model, name_of, record_base, require_adapter_of
+from memagent_lib.models import PUBLISHED, ModelError, adapters, find_model, name_of, record_base, require_adapter_of
 
 torch = pytest.importorskip("torch")
 peft = pytest.importorskip("peft")
@@ -172,6 +173,24 @@ def test_an_adapter_without_its_base_or_weights_is_refused(adapter, cache):
     (folder / "adapter_model.safetensors").unlink()
     with pytest.raises(ModelError, match=r"has adapter_config\.json but no adapter_model\.safetensors"):
         find_model(str(folder))
+
+
+@pytest.mark.parametrize("content", ["{bad", "[1]"])
+@pytest.mark.parametrize("name", ["adapter_config.json", "base.json"])
+def test_a_damaged_file_of_an_adapter_is_named(adapter, base, cache, name, content):
+    folder, _ = adapter
+    (folder / name).write_text(content)
+    for use in (lambda: find_model(str(folder)), lambda: require_adapter_of(base, folder)):
+        with pytest.raises(ModelError, match=rf"{name} (is no JSON: Expecting|must have a JSON object, got \[1\])"):
+            use()
+
+
+def test_a_base_in_the_older_file_format_counts_as_memory(adapter, base, llama, cache, monkeypatch):
+    (base / "model.safetensors").unlink()
+    torch.save(llama.state_dict(), base / "pytorch_model.bin")
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=adapters.PROCESS_BYTES))
+    with pytest.raises(ModelError, match=r"merging the adapter adapter needs .* of memory"):
+        find_model(str(adapter[0]))
 
 
 @pytest.mark.parametrize("change", [{"use_rslora": True}, {"use_dora": True}, {"rank_pattern": {"q_proj": 2}}])

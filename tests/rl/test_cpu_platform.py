@@ -34,6 +34,18 @@ print(dist.get_backend())
     assert done.stdout.split() == ["cpu", "gloo", "GPU", "True", "gloo"]
 
 
+def test_plans_without_number_know_vllms_version():
+    code = """
+import importlib.metadata
+from memagent_lib.rl.cpu import answer_for_vllm
+for _ in range(2000):
+    answer_for_vllm()
+print(importlib.metadata.version("torch"))
+"""
+    done = in_a_new_process(code)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 def test_another_platform_is_an_error_that_names_the_variables():
     code = "import torch; from memagent_lib.rl.cpu.platform import check_registered; check_registered()"
     done = in_a_new_process(code, VERL_PLATFORM="nvidia")

@@ -76,6 +76,21 @@ def test_an_export_joins_the_shards_that_the_ranks_saved(saved: Path, mesh: str,
     assert (folder / "model" / "tokenizer.json").read_bytes() == (folder / "policy" / "tokenizer.json").read_bytes()
 
 
+def test_an_average_may_be_with_a_model_in_the_older_format(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    from memagent_lib.rl.run.export import export_model
+
+    for name in ("trained", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "trained" / "config.json").write_text("{}")
+    save_file({"w": torch.zeros(2)}, tmp_path / "trained" / "model.safetensors")
+    torch.save({"w": torch.ones(2)}, tmp_path / "other" / "pytorch_model.bin")
+    trained = tmp_path / "trained"
+    export_model(trained, trained, tmp_path / "model", average_with=str(tmp_path / "other"), average_share=0.25)
+    assert load_file(tmp_path / "model" / "model.safetensors")["w"].tolist() == [0.25, 0.25]
+
+
 def test_a_checkpoint_that_would_run_code_is_refused(tmp_path: Path) -> None:
     from memagent_lib.rl.run.export import whole_weights
 

@@ -88,6 +88,20 @@ def test_a_folder_with_a_model_of_another_run_is_refused(config, tmp_path):
             start(config, tmp_path / "run")
 
 
+@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize("found", ["checkpoints", "config.json"])
+def test_what_no_known_run_has_made_is_not_replaced(config, tmp_path, found, resume):
+    folder = RunFolder(tmp_path / "run")
+    if found == "checkpoints":
+        (folder.checkpoints / "global_step_3").mkdir(parents=True)
+        folder.checkpoint_note.write_text("3")  # from which verl would continue
+    else:
+        folder.path.mkdir()
+        folder.config.write_text('{"model_type": "llama"}')
+    with pytest.raises(RunError, match=rf"run has {found} and no status\.json, .* choose another folder, or remove"):
+        launch(config, folder.path, resume=resume)
+
+
 def test_a_dry_run_checks_what_a_launch_checks(config, tmp_path):
     with pytest.raises(ModelError, match="no adapter in"):
         dry_run(but(config, "verl", **{f"{MODEL}.lora_adapter_path": "nowhere"}), tmp_path / "run")

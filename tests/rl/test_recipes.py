@@ -13,8 +13,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from memagent_lib.data import Example, save
-from memagent_lib.rl import Recipe, RunFolder, flatten
-from memagent_lib.settings import SettingsError
+from memagent_lib.rl import Recipe, RunFolder
+from memagent_lib.settings import SettingsError, flatten
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted([*(ROOT / "experiments").glob("recipes/*.toml"), *(ROOT / "experiments").glob("*/recipes/*.toml")])

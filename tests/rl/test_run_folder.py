@@ -6,7 +6,7 @@ import os
 import pytest
 
 from memagent_lib.paths import read_lines_from
-from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
+from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus, rollout_files
 
 
 def test_a_status_comes_back_as_it_was_written(tmp_path):
@@ -58,6 +58,19 @@ def test_a_resumed_run_forgets_the_steps_it_will_do_again(tmp_path):
     folder.metrics.write_text("".join(json.dumps({"step": s, "metrics": {}}) + "\n" for s in (1, 2, 3)))
     folder.forget_after(2)
     assert [row["step"] for row in folder.rows()] == [1, 2]
+
+
+def test_copies_that_a_person_made_in_a_run_do_not_count(tmp_path):
+    folder = RunFolder(tmp_path)
+    for name in ("global_step_9", "global_step_10", "global_step_9 (copy)", "global_step_10.tar.gz", "global_step_old"):
+        (folder.checkpoints / name).mkdir(parents=True)
+    folder.traces.mkdir()
+    for name in ("step_000010.jsonl", "step_000009.jsonl", "step_000010 (copy).jsonl", "step_mine.jsonl"):
+        (folder.traces / name).touch()
+    assert [checkpoint.step for checkpoint in folder.whole_checkpoints()] == [9, 10]
+    assert [file.name for file in rollout_files(folder.traces)] == ["step_000009.jsonl", "step_000010.jsonl"]
+    folder.forget_after(9)
+    assert [file.name for file in rollout_files(folder.traces)] == ["step_000009.jsonl"]
 
 
 def test_a_second_unhealthy_checkpoint_replaces_the_first(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
 import signal
@@ -207,6 +208,41 @@ def test_a_hanging_run_ends_with_the_stacks_of_its_processes(supervisor, capfd) 
     output = "".join(capfd.readouterr())
     assert "waits_in_the_trainer" in output
     assert "waits_in_a_worker" in output
+
+
+def test_a_hang_is_found_where_the_file_servers_clock_is_ahead(supervisor) -> None:
+    supervisor.config = replace(supervisor.config, train=replace(supervisor.config.train, hang_minutes=0.01))
+    supervisor.folder.beat()
+    os.utime(supervisor.folder.heartbeat, (time.time() + 3600,) * 2)
+    trainer = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(8)"])
+    supervisor.follow(trainer, ledger_entry(supervisor.config, supervisor.folder))
+    assert supervisor.hung
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from memagent_lib.rl.run import supervisor
+from memagent_lib.rl.run_folder import RunFolder
+
+def away(*_):
+    raise OSError("the store is away")
+
+folder = RunFolder(Path(sys.argv[1]))
+lock = folder.lock()
+supervisor.Supervisor.run = lambda self: os.kill(os.getpid(), 9)
+supervisor.ledger_entry = away
+supervisor.watch_over(folder, None, "cpu")
+"""
+
+
+def test_a_killed_supervisor_is_recorded_without_a_store(tmp_path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.write_status(TrainingStatus(state=TrainingState.RUNNING, step=1))
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert "the store is away" in done.stderr
+    status = folder.status()
+    assert (status.state, status.error) == (TrainingState.FAILED, "the supervisor was killed by signal 9")
 
 
 def test_a_stop_waits_as_long_as_a_step_and_checkpoint_took(supervisor) -> None:

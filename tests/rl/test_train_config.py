@@ -10,11 +10,11 @@ from memagent_lib.data import Example, save
 from memagent_lib.paths import root
 from memagent_lib.prompts import Encoder, Template
 from memagent_lib.readers import READERS
-from memagent_lib.rl.config import Recipe, flatten
+from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.rl.verl.verl_keys import ACTOR, DEFAULTS, KINDS, MINI_BATCH, OWNED, OWNED_TABLES, RENAMED, ROLLOUT
-from memagent_lib.rl.verl.verl_settings import compose, verl_settings
-from memagent_lib.settings import SettingsError
+from memagent_lib.rl.verl.verl_settings import AGENT_FILE, compose, verl_settings, write_agent_file
+from memagent_lib.settings import SettingsError, flatten
 from memagent_lib.trace import Kind
 
 LR = f"{ACTOR}.optim.lr"
@@ -81,6 +81,7 @@ def test_overrides_win_and_may_be_bare_words(recipe):
         ("verl.trainer.total_training_steps=0", ["verl.trainer.total_training_steps must be at least 1, got 0"]),
         ("verl.trainer.total_training_steps=three", ["must be a whole number, got 'three'"]),
         ("verl.trainer.save_freq=-1", ["verl.trainer.save_freq must be at least 1, got -1"]),
+        (f"verl.{ROLLOUT}.max_model_len=8k", ["max_model_len must be a whole number, got '8k'"]),
         (f"verl.{ROLLOUT}.n=1", [f"verl.{ROLLOUT}.n must be at least 2, got 1"]),
         (f"verl.{ROLLOUT}.temperature=0", [f"verl.{ROLLOUT}.temperature must be above 0"]),
         (f"verl.{ROLLOUT}.temperature=nan", ["temperature must be above 0, got nan"]),
@@ -97,6 +98,7 @@ def test_overrides_win_and_may_be_bare_words(recipe):
         (f"verl.{ACTOR}.optim.weight_decay=-1", ["weight_decay must be at least 0, got -1"]),
         (f"verl.{ACTOR}.entropy_coeff=-1", ["entropy_coeff must be at least 0, got -1"]),
         ("train.seed=-1", ["seed must be at least 0, got -1"]),
+        ("train.seed=4294967296", ["seed must be below 2 ** 32, NumPy's limit, got 4294967296"]),
         ("train.failed_share=2", ["failed_share must be at most 1"]),
         (f"verl.{MINI_BATCH}=48", [f"verl.{MINI_BATCH} must divide data.train_batch_size = 128, got 48"]),
         (f"verl.{MINI_BATCH}=4096", ["must divide data.train_batch_size = 128, got 4096"]),
@@ -188,6 +190,19 @@ def test_a_slip_in_a_name_of_verls_is_answered_with_the_name():
         compose({f"{LR}s": 1e-4})
 
 
+def test_a_text_in_place_of_one_of_verls_numbers_is_refused():
+    pytest.importorskip("verl")
+    with pytest.raises(
+        SettingsError, match=rf"verl\.{ACTOR}\.ppo_max_token_len_per_gpu must be a whole number, got '8k'"
+    ):
+        compose({f"{ACTOR}.ppo_max_token_len_per_gpu": "8k"})
+    with pytest.raises(SettingsError, match=r"trainer\.val_before_train must be true or false, got 'yes'"):
+        compose({"trainer.val_before_train": "yes"})
+    taken = compose({"trainer.save_freq": "null", f"{ACTOR}.ppo_max_token_len_per_gpu": "${data.train_batch_size}"})
+    assert taken.trainer.save_freq is None
+    assert taken.actor_rollout_ref.actor.ppo_max_token_len_per_gpu == taken.data.train_batch_size
+
+
 def test_a_missing_table_and_a_missing_file_are_named(tmp_path, recipe):
     with pytest.raises(SettingsError, match="no recipe at"):
         Recipe.load(tmp_path / "nothing.toml")
@@ -197,10 +212,6 @@ def test_a_missing_table_and_a_missing_file_are_named(tmp_path, recipe):
     recipe.write_text(RECIPE.replace('path = "policy"', ""))
     with pytest.raises(SettingsError, match=r"model needs path"):
         Recipe.load(recipe)
-
-
-def test_nested_and_dotted_names_mean_the_same():
-    assert flatten({"a": {"b": 1, "c": {"d": 2}}, "e.f": 3}) == {"a.b": 1, "a.c.d": 2, "e.f": 3}
 
 
 def save_policy(folder, tokenizer) -> None:
@@ -309,3 +320,26 @@ def test_a_reference_policy_on_a_cpu_computes_as_the_actor(tmp_path) -> None:
         verl = compose(verl_settings(made, RunFolder(tmp_path), "cpu")).actor_rollout_ref
         precisions = [part.fsdp_config.mixed_precision.param_dtype for part in (verl.actor, verl.ref)]
         assert precisions == (["bf16"] * 2 if chosen else ["fp32"] * 2)
+
+
+def test_a_plus_sign_makes_no_second_setting_of_a_known_one(recipe):
+    config = Recipe.load(recipe, ["verl.+data.train_batch_size=64", f"verl.+{LR}=1", "verl.+custom.key=1"])
+    assert (config.prompts, config.verl[LR], config.verl["+custom.key"]) == (64, 1.0, 1)
+    assert not {"+data.train_batch_size", f"+{LR}"} & config.verl.keys()
+
+
+def test_an_override_in_a_table_that_is_none_is_refused(recipe):
+    recipe.write_text('model = "policy"\nverl = 5\n')
+    for override, found in (("model.path=x", "'policy'"), ("verl.trainer.nnodes=1", "5")):
+        with pytest.raises(
+            SettingsError, match=f"must be a table for the override '{override}', and the recipe has {found}"
+        ):
+            Recipe.load(recipe, [override])
+
+
+def test_a_runs_path_may_have_any_character(recipe, tmp_path, tokenizer):
+    save_policy(tmp_path / "policy", tokenizer)
+    folder = RunFolder(tmp_path / "eule \N{OWL} ü")
+    write_agent_file(Recipe.load(recipe, [f"model.path={tmp_path / 'policy'}"]), folder)
+    (loop,) = OmegaConf.load(folder.path / AGENT_FILE)
+    assert loop.trace_folder == str(folder.traces)

@@ -96,6 +96,12 @@ AT_THE_SEAMS = [
     ("contains", r"\boxed{it is a cat}", "A", 0.0),
     ("contains", r"\boxed{J.K. Rowling}", "J. K. Rowling", 1.0),
     ("contains", r"\boxed{Not until 1995}", "1995", 1.0),
+    # Answers without words and numbers, and labels with a space after their comma.
+    ("exact", r"\boxed{+}", "+", 1.0),
+    ("exact", r"\boxed{+}", "*", 0.0),
+    ("contains", r"\boxed{🙂}", "🙂", 1.0),
+    ("contains", r"\boxed{🙂}", "🙁", 0.0),
+    ("one_of:kitchen|garden", "The garden and the kitchen.", "kitchen, garden", 1.0),
     # Fractions, units and money.
     ("boxed", r"\boxed{1\frac{1}{2}}", "5.5", 0.0),
     ("boxed", r"\boxed{1\frac{1}{2}}", "1.5", 1.0),

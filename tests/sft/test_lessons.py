@@ -290,3 +290,26 @@ def test_an_answer_may_quote_its_evidence_first(examples, encoder):
 def test_a_reader_without_a_memory_has_no_teacher(examples, encoder):
     with pytest.raises(ValueError, match="the reader 'blind' has no memory that a teacher could write"):
         by_reader("blind", examples, encoder)
+
+
+def test_a_match_of_nothing_is_no_statement(examples, encoder):
+    found = list(lessons_from_examples(examples, encoder, SftConfig(statements=f"(?:{FACT})?")))
+    assert found == list(lessons_from_examples(examples, encoder, SftConfig(statements=FACT)))
+
+
+def test_evidence_that_is_stated_twice_is_noted_once(encoder):
+    fact = "The code of the red owl is 7."
+    document = f"{fact} It rained. {fact}"
+    spans = ((0, len(fact)), (len(document) - len(fact), len(document)))
+    question = "What is the code of the red owl?"
+    example = Example(id="a", task="own", question=question, document=document, answers=("7",), evidence=spans)
+    config = SftConfig(statements=FACT, teacher="aware", known=1.0)
+    read, answer = lessons_from_examples([example], encoder, config)
+    assert (read.reply, answer.prompt.memory, answer.reply) == (fact, fact, "\\boxed{7}")
+
+
+def test_braces_in_the_evidence_stay_as_they_are(encoder):
+    fact = "The code of the red owl is {answer}."
+    example = Example(id="a", task="own", question="?", document=fact, answers=("7",), evidence=((0, len(fact)),))
+    config = SftConfig(statements=r"The code[^.]*\.", known=1.0, answer="{evidence} So {answer}")
+    assert list(lessons_from_examples([example], encoder, config))[-1].reply == f"{fact} So 7"

@@ -12,7 +12,8 @@ from memagent_lib.cli.main import main
 from memagent_lib.data import load, make, save
 from memagent_lib.prompts import Encoder, Template
 from memagent_lib.sft import SftRecipe, checkpoint_to_resume, fine_tune, lessons_from_examples, rows
-from memagent_lib.sft.resuming import save_recipe
+from memagent_lib.sft.fine_tuning import Diverged
+from memagent_lib.sft.resuming import last_checkpoint, save_recipe
 
 WEIGHTS = ("model/model.safetensors", "adapter/adapter_model.safetensors")
 FACT = r"The code of the \w+ \w+ is \d+\."
@@ -90,6 +91,12 @@ def test_a_stopped_run_continues_as_if_it_had_not_stopped(model_folder, tokenize
     with pytest.raises(Stopped):
         fine_tune(settings, made, encoder, tmp_path / "part", on_log=stop)
     assert trained(settings, tokenizer, tmp_path / "part", resume=True) == whole[3:]
+
+
+def test_a_run_that_diverges_ends_without_a_model(model_folder, tokenizer, data, tmp_path):
+    with pytest.raises(Diverged, match=r"step \d: the gradient's norm is (nan|inf); lower sft\.lr \(now 1e\+30\)"):
+        trained(recipe(model_folder, data, lr=1e30, save_steps=1), tokenizer, tmp_path)
+    assert not (tmp_path / "model").exists()
 
 
 def test_adapters_are_merged_and_saved_apart(model_folder, tokenizer, data, tmp_path):
@@ -173,6 +180,13 @@ def test_a_run_is_not_continued_with_another_recipe(model_folder, data, tmp_path
     assert checkpoint_to_resume(same, tmp_path).name == "checkpoint-12"
 
 
+def test_a_copy_of_a_checkpoint_is_none(tmp_path):
+    for name in ("checkpoint-9", "checkpoint-12 (copy)", "checkpoint-9.old"):
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+        (tmp_path / "checkpoints" / name / "trainer_state.json").touch()
+    assert last_checkpoint(tmp_path).name == "checkpoint-9"
+
+
 def test_a_run_is_not_continued_with_other_data(model_folder, data, tokenizer, tmp_path, capsys):
     own = tmp_path / "own.parquet"
     own.write_bytes(data.read_bytes())
@@ -229,11 +243,12 @@ def test_a_finished_run_is_not_trained_on(model_folder, data, tmp_path, capsys):
     assert [folder.name for folder in (out / "checkpoints").iterdir()] == ["checkpoint-2"]
 
 
+@pytest.mark.parametrize("option", [[], ["--resume"]])
 @pytest.mark.parametrize("taken", ["model", "adapter", "config.json"])
-def test_a_folder_of_another_run_is_refused(model_folder, data, tmp_path, capsys, taken):
+def test_a_folder_of_another_run_is_refused(model_folder, data, tmp_path, capsys, taken, option):
     path = recipe_file(model_folder, data, tmp_path)
     (tmp_path / "out" / taken).mkdir(parents=True)
-    assert main(["sft", path, "--out", str(tmp_path / "out")]) == 2
+    assert main(["sft", path, "--out", str(tmp_path / "out"), *option]) == 2
     assert f"has {taken} of another run, which fine-tuning would replace" in capsys.readouterr().err
 
 
@@ -254,6 +269,8 @@ def test_what_a_warm_start_does_not_do_is_refused(model_folder, data, tmp_path):
         SftRecipe.load(path, ["sft.lr=inf"])
     with pytest.raises(ValueError, match="warmup_steps must be below steps, 2, got 2"):
         SftRecipe.load(path, ["sft.warmup_steps=2"])
+    with pytest.raises(ValueError, match=r"seed must be below 2 \*\* 32, NumPy's limit, got 4294967296"):
+        SftRecipe.load(path, ["sft.seed=4294967296"])
 
 
 def test_an_override_may_replace_a_table(model_folder, data, tmp_path):

@@ -23,8 +23,18 @@ from memagent_lib.evaluation import write_results
 from memagent_lib.paths import PACKAGE
 from memagent_lib.settings import read_toml
 from memagent_lib.status_line import StatusLine
-from memagent_lib.sweeps import SweepCluster, SweepError, SweepSpec, SweepStage, gather_sweep, run_sweep, show_sweep
+from memagent_lib.sweeps import (
+    SweepCluster,
+    SweepError,
+    SweepSpec,
+    SweepStage,
+    gather_sweep,
+    notebook_jobs,
+    run_sweep,
+    show_sweep,
+)
 from memagent_lib.sweeps.board import SweepBoard
+from memagent_lib.sweeps.notebook_jobs import NotebookJob
 from memagent_lib.sweeps.runner import only_sweep_in
 from memagent_lib.sweeps.specification import PointState, plan
 from memagent_lib.tracking import Experiment, TrackingError, load_runs
@@ -205,6 +215,12 @@ def test_a_finished_point_whose_run_is_elsewhere_is_no_gap(workspace: Path, tmp_
         TrackingError, match=r"the finished point 'one x=2' cannot be read \(no run .* delete x=2\.json"
     ):
         gather_sweep(tmp_path)
+    sweep["points"] = points[:1]
+    (tmp_path / "sweep.json").write_text(json.dumps(sweep))
+    assert gather_sweep(tmp_path)["value"].tolist() == [1]
+    run.fetch("results.parquet", tmp_path).write_bytes(b"PAR1")
+    with pytest.raises(TrackingError, match=rf"run {run.id}: its results\.parquet is damaged"):
+        gather_sweep(tmp_path)
 
 
 def test_a_sweep_goes_on_when_its_run_was_deleted(notebook, spec, workspace: Path) -> None:
@@ -280,6 +296,26 @@ def test_what_cannot_run_is_refused_before_anything_starts(
     assert not (workspace / "s").exists()
 
 
+def test_a_notebook_of_a_missing_kernel_is_refused(notebook, spec) -> None:
+    path = Path(notebook(APPEND))
+    path.write_text(path.read_text().replace('"name": "python3"', '"name": "julia"'))
+    with pytest.raises(
+        SweepError, match=r"one\.ipynb needs the kernel 'julia', and .*python3.* is installed; open it in"
+    ):
+        plan(spec(SweepStage(notebook=str(path))))
+
+
+def test_a_killed_worker_has_no_error_of_an_earlier_one(tmp_path: Path) -> None:
+    job = NotebookJob(tmp_path / "one.ipynb", tmp_path / "out" / "one.ipynb")
+    job.output.parent.mkdir()
+    job.error_file.write_text("stopped")  # the message of a call that was killed before it read it
+    worker = notebook_jobs._start(job)
+    worker.kill()
+    worker.stdin.close()
+    reason = notebook_jobs._error(job, worker.wait())
+    assert reason.startswith("the process that ran one.ipynb was killed by SIGKILL; out of memory")
+
+
 def test_a_notebook_without_a_parameters_cell_is_refused(notebook, spec) -> None:
     with pytest.raises(SweepError, match="has no cell tagged 'parameters'; give one cell that tag"):
         run_sweep(spec(SweepStage(name="bare", notebook=notebook("1 + 1", parameters=None)), parameters={}))
@@ -301,6 +337,9 @@ def test_a_notebook_without_a_parameters_cell_is_refused(notebook, spec) -> None
         ("workers = 'two'\nnotebook = 'x'", "workers must be a valid integer, got 'two'"),
         ("notebook = 'x'\ngrid.x = 3", "grid.x must be a valid "),
         ("workers = 0\nnotebook = 'x'", "workers must be at least 1, got 0"),
+        ("grid.x = [1]\n[[stage]]\nnotebook = 'x'", "has a grid or points, but no notebook of its own; move them"),
+        ("notebook = 'x'\npoints = [{a = 1}]\ngrid.a = [2]", "stage x has a in points and in grid; leave one of"),
+        ("notebook = 'two words'", "letters, digits, - and _; got 'two words'; set another name in"),
         ("x = [", "is not TOML"),
         ("", "has no stages"),
     ],
@@ -519,6 +558,14 @@ def test_file_names_of_points_keep_what_tells_paths_apart(notebook, spec, worksp
     earlier.parent.mkdir(parents=True)
     earlier.write_text("{}")
     assert [point.file_name for point in plan(sweep)[0]] == [alone[0].file_name, *(p.file_name for p in points[1:])]
+
+
+def test_a_long_text_of_wide_letters_is_a_file_name(notebook, spec) -> None:
+    texts = ["記憶" * 40, "記憶" * 40 + "?", "é" * 40]
+    (points,) = plan(spec(SweepStage(name="one", notebook=notebook(APPEND), grid={"name": texts})))
+    names = [point.output.name for point in points]
+    assert max(len(name.encode()) for name in names) < 150 and len(set(names)) == 3
+    assert names[2] == f"one--name={texts[2]}.ipynb"
 
 
 def test_every_event_is_a_line_where_there_is_no_terminal(notebook, spec, capsys, monkeypatch) -> None:

@@ -160,6 +160,8 @@ def test_two_policies_never_share_a_file_of_rows() -> None:
     assert rows_file("step 20, seed-1") != rows_file("step 20- seed-1")
     assert rows_file("step 20 seed-1") == "step 20 seed-1"
     assert len({rows_file(name) for name in ("7B/RL", "7B:RL", "7B-RL")}) == 3
+    long = [rows_file(letter * 90) for letter in ("x", "記", "記記")]
+    assert long[0] == "x" * 90 and max(len(name.encode()) for name in long) < 200 and len(set(long)) == 3
 
 
 def test_a_damaged_table_leaves_out_its_run_alone(board, workspace: Path, tmp_path: Path) -> None:

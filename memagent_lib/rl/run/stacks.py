@@ -25,13 +25,13 @@ def log_stacks(pid: int) -> None:
 
     The descendants' stacks are read by py-spy, which comes with Ray; if the system forbids it, the reason is printed.
     """
-    with suppress(psutil.NoSuchProcess):
+    with suppress(psutil.Error):
         trainer = psutil.Process(pid)
         print(f"=== stacks of the training process {pid}", flush=True)
         trainer.send_signal(STACK_SIGNAL)
         time.sleep(1)  # for the process to print its stacks before those of the others
         for process in trainer.children(recursive=True):
-            with suppress(psutil.NoSuchProcess):
+            with suppress(psutil.Error):
                 _log_stack(process)
 
 

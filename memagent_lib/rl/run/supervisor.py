@@ -23,7 +23,7 @@ from types import FrameType
 
 from memagent_lib import processes
 from memagent_lib.paths import display, read_lines_from, write_atomically
-from memagent_lib.rl.config import Recipe, flatten
+from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.health import WINDOW, Sign, points_of, signs
 from memagent_lib.rl.run.export import save_policy
 from memagent_lib.rl.run.ray_cluster import cluster_environment
@@ -40,6 +40,7 @@ from memagent_lib.rl.run_folder import (
 )
 from memagent_lib.rl.verl.verl_keys import TEST_FREQ
 from memagent_lib.rl.verl.verl_settings import environment
+from memagent_lib.settings import flatten
 from memagent_lib.tracking import KIND_TAG, Experiment, Run, RunStatus, TrackingError, log_readings
 
 POLL_S = 0.25
@@ -115,6 +116,8 @@ class Supervisor:
     stop_requested_at: float | None = None
     stop_now: bool = False
     hung: bool = False
+    beat: int = 0
+    heard: float = 0.0
     signs: list[Sign] = field(default_factory=list)
     noted: str = ""
     models: dict[int, str] = field(default_factory=dict)
@@ -182,7 +185,7 @@ class Supervisor:
 
     def follow(self, trainer: subprocess.Popen[bytes], entry: Run) -> None:
         """Pass verl's metrics on until the trainer ends. Kill a trainer that hangs or does not stop in time."""
-        began = time.time()
+        self.heard = time.monotonic()
         offset = 0
         over = False
         while not over:
@@ -192,7 +195,7 @@ class Supervisor:
                 self.write(replace(self.status, stop_by=self.stop_requested_at + self.grace()))
             if self._must_end(over):
                 trainer.kill()
-            elif not over and self._silent_minutes(began) > self.config.train.hang_minutes:
+            elif not over and self._silent_minutes() > self.config.train.hang_minutes:
                 self.hung = True
                 log_stacks(trainer.pid)
                 trainer.kill()
@@ -221,10 +224,16 @@ class Supervisor:
             validation = 2 * max(values_of(measured, VALIDATION_SECONDS), default=UNMEASURED_S)
         return STOP_GRACE_S + 2 * max(steps) + validation + save
 
-    def _silent_minutes(self, began: float) -> float:
-        """Return the minutes since a turn or a part of a step was last finished."""
-        last = self.folder.heartbeat.stat().st_mtime if self.folder.heartbeat.is_file() else began
-        return (time.time() - max(last, began)) / 60
+    def _silent_minutes(self) -> float:
+        """Return the minutes since a turn or a part of a step was last finished, but not those of a machine's sleep.
+
+        The heartbeat's time is not compared with a clock: on a network, it is that of the file server.
+        """
+        beat = self.folder.heartbeat.stat().st_mtime_ns if self.folder.heartbeat.is_file() else 0
+        if beat != self.beat:
+            self.beat = beat
+            self.heard = time.monotonic()
+        return (time.monotonic() - self.heard) / 60
 
     def pass_on(self, offset: int, entry: Run) -> int:
         rows, offset = read_lines_from(self.folder.verl_metrics, offset)
@@ -272,11 +281,12 @@ class Supervisor:
     def progress(self, step: int, metrics: dict[str, float]) -> None:
         with self.folder.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, "time": time.time(), "metrics": metrics}) + "\n")
-        steps = [row["metrics"] for row in self.folder.rows()]
+        rows = self.folder.rows()
+        steps = [row["metrics"] for row in rows]
         retried = round(sum(m["rollout/retried"] * m["rollout/count"] for m in steps if "rollout/retried" in m))
         left = self._seconds_left(step, steps)
         reward = metrics.get(REWARD, self.status.reward)
-        self.signs = signs(points_of(self.folder.rows()))
+        self.signs = signs(points_of(rows))
         warnings = tuple(sign.text for sign in self.signs)
         now = {"step": step, "reward": reward, "retried": retried, "seconds_left": left, "warnings": warnings}
         self.write(replace(self.status, state=TrainingState.RUNNING, **now))
@@ -374,8 +384,10 @@ def watch_over(folder: RunFolder, config: Recipe, device: str) -> int:
         error = f"the supervisor ended with code {code}; the log is {folder.log}"
         if code < 0:
             error = f"the supervisor was killed by signal {-code}"
-        close_entry(ledger_entry(config, folder), TrainingState.FAILED, {"error": error})
-        folder.write_status(replace(status, state=TrainingState.FAILED, error=error))
+        try:
+            close_entry(ledger_entry(config, folder), TrainingState.FAILED, {"error": error})
+        finally:  # a store may be away
+            folder.write_status(replace(status, state=TrainingState.FAILED, error=error))
     return code
 
 

@@ -31,6 +31,7 @@ NODES = "trainer.nnodes"
 WORKERS = "trainer.n_gpus_per_node"
 FINAL_LR = f"{ACTOR}.optim.min_lr_ratio"
 KL_LOSS = f"{ACTOR}.use_kl_loss"
+MAX_MODEL_LEN = f"{ROLLOUT}.max_model_len"
 LORA_RANK = f"{MODEL}.lora_rank"
 LORA_ALPHA = f"{MODEL}.lora_alpha"
 ADAPTER = f"{MODEL}.lora_adapter_path"  # an adapter to train on, in place of a new one
@@ -80,7 +81,8 @@ AT_LEAST_ZERO = (
     LORA_RANK,
 )
 KINDS = {name: type(default) for name, default in DEFAULTS.items()}
-KINDS |= dict.fromkeys((STEPS, MINI_BATCH, EPOCHS, SAVE_FREQ, LORA_RANK, LORA_ALPHA), int) | {ADAPTER: str}
+KINDS |= dict.fromkeys((STEPS, MINI_BATCH, EPOCHS, SAVE_FREQ, LORA_RANK, LORA_ALPHA, MAX_MODEL_LEN), int)
+KINDS[ADAPTER] = str
 KIND_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
@@ -158,7 +160,8 @@ def completed(chosen: Mapping[str, Any]) -> dict[str, Any]:
     or if the setting is one of :data:`OWNED` or of :data:`OWNED_TABLES`.
     """
     _check_owned(chosen)
-    values = DEFAULTS | dict(chosen)
+    # With a plus sign, a setting that is read here would stand beside the one without, and verl would take either.
+    values = DEFAULTS | {_plain(name): value for name, value in chosen.items()}
     if STEPS not in values:
         raise ValueError(f"verl.{STEPS} is missing; set it to the number of steps that the run makes")
     for name, kind in KINDS.items():
@@ -171,6 +174,11 @@ def completed(chosen: Mapping[str, Any]) -> dict[str, Any]:
     _check_loss(values)
     _check_saved(values)
     return values
+
+
+def _plain(name: str) -> str:
+    bare = name.removeprefix("+")
+    return bare if bare in KINDS else name
 
 
 def mini_batches(values: Mapping[str, Any]) -> int:

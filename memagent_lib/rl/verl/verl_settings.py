@@ -16,7 +16,7 @@ from typing import Any
 from memagent_lib.backends import end_tokens, shape_of
 from memagent_lib.paths import write_atomically
 from memagent_lib.prompts import Encoder, Template
-from memagent_lib.rl.config import Recipe, flatten
+from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.cpu import cpu_environment, cpu_settings
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.rl.verl.verl_keys import (
@@ -24,9 +24,11 @@ from memagent_lib.rl.verl.verl_keys import (
     CHAT_TEMPLATE,
     EXTERNAL_LIB,
     GPU_SHARE,
+    KIND_NAMES,
     LOGGER,
     LORA_RANK,
     LOSS,
+    MAX_MODEL_LEN,
     MICRO_BATCH,
     MINI_BATCH,
     MODEL,
@@ -40,7 +42,7 @@ from memagent_lib.rl.verl.verl_keys import (
     SAVED,
     TEST_FREQ,
 )
-from memagent_lib.settings import SettingsError
+from memagent_lib.settings import SettingsError, flatten
 from memagent_lib.text import Tokenizer
 
 AGENT_FILE = "agent_loop.json"
@@ -82,7 +84,8 @@ def compose(settings: dict[str, Any]) -> Any:
     """Return verl's whole configuration with ``settings`` applied, in the form that verl's main function receives.
 
     The text ``null`` stands for no value, as in verl's own files, because TOML has no word for it. Raises
-    :class:`SettingsError` for a name that verl does not define and that has no leading ``+``.
+    :class:`SettingsError` for a name that verl does not define and that has no leading ``+``, and for a text where verl
+    has a number or a switch.
     """
     from hydra import compose as hydra_compose
     from hydra import initialize_config_module
@@ -98,6 +101,10 @@ def compose(settings: dict[str, Any]) -> Any:
         known = set(table or ())  # a set, because `in` on the table overlooks values that are still missing (???)
         if not added and leaf not in known:
             raise SettingsError(f"verl has no setting {key!r}; {_nearest(config, key)}to add it, write '+{key}'")
+        default = OmegaConf.select(config, key)
+        # verl would fail at its first use of the text, which may be in the update.
+        if isinstance(default, int | float) and isinstance(value, str) and value != NULL and "${" not in value:
+            raise SettingsError(f"verl.{key} must be {KIND_NAMES[type(default)]}, got {value!r}")
         OmegaConf.update(config, key, None if value == NULL else value, force_add=True, merge=True)
     return config
 
@@ -136,7 +143,8 @@ def write_agent_file(recipe: Recipe, folder: RunFolder) -> None:
         "trace_folder": str(folder.traces),
         "traces_per_step": recipe.train.traces_per_step,
     }
-    write_atomically(folder.path / AGENT_FILE, json.dumps([entry], indent=2))  # JSON is valid YAML
+    # JSON is valid YAML, unless it escapes a character beyond 16 bits as two.
+    write_atomically(folder.path / AGENT_FILE, json.dumps([entry], indent=2, ensure_ascii=False))
 
 
 def leave_out_slow_imports(folder: RunFolder) -> None:
@@ -198,7 +206,7 @@ def _rollout(recipe: Recipe, folder: RunFolder, encoder: Encoder) -> dict[str, A
     return {
         f"{ROLLOUT}.name": "vllm",
         f"{ROLLOUT}.seed": recipe.train.seed,
-        f"{ROLLOUT}.max_model_len": encoder.window,
+        MAX_MODEL_LEN: encoder.window,
         f"{ROLLOUT}.agent.agent_loop_config_path": str(folder.path / AGENT_FILE),
         f"{ROLLOUT}.agent.default_agent_loop": "memagent",
         "reward.num_workers": 0,  # the agent loop scores
