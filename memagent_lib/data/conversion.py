@@ -8,15 +8,15 @@ if the lengths of their documents differ.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from memagent_lib.data.examples import Example
-from memagent_lib.data.formats import format_named, read_original, read_pool, require_file, unique
+from memagent_lib.data.formats import format_named, read_original, read_pool, require_file, require_options, unique
 from memagent_lib.data.layout import ExampleKey, Length, Meter
-from memagent_lib.data.pools import AnyQuestion, PoolQuestion, Question, shuffled
+from memagent_lib.data.pools import PoolQuestion, Question, shuffled
 from memagent_lib.data.storage import QuestionKey, question_keys
 from memagent_lib.scoring import judge_named
 from memagent_lib.text import Tokenizer
@@ -139,7 +139,7 @@ class Selected:
 
 def convert(
     form: str,
-    paths: Sequence[str | Path],
+    paths: str | Path | Sequence[str | Path],
     selection: Selection,
     *,
     length: Length | None = None,
@@ -154,8 +154,13 @@ def convert(
     ``rule`` replaces the judge.
     """
     known = format_named(form)
+    require_options(form, options)
     if rule:
         judge_named(rule)
+    if isinstance(paths, str | Path):
+        paths = [paths]
+    if not paths:
+        raise ValueError("no file to convert; give at least one")
     for path in paths:
         require_file(path, form)
     repeated = [str(path) for path, times in Counter(map(Path, paths)).items() if times > 1]
@@ -173,7 +178,8 @@ def convert(
         raise ValueError(f"the documents of {known.files} have a length of their own; leave it out")
     else:
         selected, examples = _among_others(form, paths, selection, length, tokenizer, unanswerable)
-    selected.notes = [note for note in (known.note(path, **options) for path in paths) if note]
+    notes = (known.note(path, **options) for path in paths)
+    selected.notes = list(dict.fromkeys(filter(None, notes)))  # a note about the format is the same for every file
     selected.unanswerable = unanswerable()
     return selected, (replace(example, rule=rule) if rule else example for example in examples)
 
@@ -196,14 +202,9 @@ def _as_they_are(
     def bare(example: Example) -> Example:
         return replace(example, id=example.metadata["question_id"], document="", evidence=())
 
-    selected = selection.of(_of_all(paths, map(bare, read())), unanswerable)
+    selected = selection.of(list(unique(map(bare, read()), *paths)), unanswerable)
     wanted = {question.id for question in selected.questions}
     return selected, (example for example in read() if example.metadata["question_id"] in wanted)
-
-
-def _of_all(paths: Sequence[str | Path], questions: Iterable[AnyQuestion]) -> list[AnyQuestion]:
-    """Return the questions of all files. Raises ``ValueError`` if two of them have the same id."""
-    return list(unique(questions, *paths))
 
 
 def _among_others(
@@ -215,7 +216,7 @@ def _among_others(
     unanswerable: Callable[[], int],
 ) -> tuple[Selected, Iterator[Example]]:
     pools = [read_pool(path, form) for path in paths]
-    questions = _of_all(paths, (question for pool in pools for question in pool.questions))
+    questions = list(unique((question for pool in pools for question in pool.questions), *paths))
     owners = {question.id: pool for pool in pools for question in pool.questions}
     selected = selection.of(questions, unanswerable)
     meter = Meter(tokenizer)

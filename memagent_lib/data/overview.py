@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from memagent_lib.data.examples import Example
 from memagent_lib.data.storage import stream
+from memagent_lib.paths import shortest_ends
 from memagent_lib.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -26,23 +27,26 @@ COLUMNS = {
 }
 
 
-def data_files(paths: Iterable[str | Path], tokenizer: Tokenizer | None = None) -> dict[str, pd.DataFrame]:
+def data_files(paths: str | Path | Iterable[str | Path], tokenizer: Tokenizer | None = None) -> dict[str, pd.DataFrame]:
     """Return three frames that describe files of examples, read one example at a time.
 
     ``examples`` has a row per example, with its question and length. ``tokenizer`` counts the tokens of examples that
     do not record them; without it, these numbers are missing. ``depths`` has a row per piece of evidence, with its text
     and its depth as a share of the document's characters. ``gold`` has a row per gold document whose position among the
     documents is recorded; positions are counted from 0. The column ``file`` has the name of the row's file without its
-    suffix. Raises ``ValueError`` if there are no examples.
+    suffix, with as much of its folder as tells it from the others. Raises ``ValueError`` if there are no examples.
     """
     import pandas as pd
 
     rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in COLUMNS}
-    for path in paths:
+    if isinstance(paths, str | Path):
+        paths = [paths]
+    for path, end in shortest_ends(paths).items():
+        file = str(Path(end).with_suffix(""))
         for example in stream(path):
             made = {"examples": [_example(example, tokenizer)], "depths": _depths(example), "gold": _gold(example)}
             for name, new in made.items():
-                rows[name] += [(example.id, example.task, *row, Path(path).stem) for row in new]
+                rows[name] += [(example.id, example.task, *row, file) for row in new]
     if not rows["examples"]:
         raise ValueError("no file to describe; name at least one")
     return {name: pd.DataFrame(rows[name], columns=columns) for name, columns in COLUMNS.items()}

@@ -8,9 +8,12 @@ same ten positions; here each gold document has a random depth.
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache, wraps
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from memagent_lib.data.examples import Example, Span
@@ -46,13 +49,19 @@ Question = Example | PoolQuestion
 AnyQuestion = TypeVar("AnyQuestion", Example, PoolQuestion)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Pool:
-    """The distinct documents of a file, and its questions in the file's order."""
+    """The distinct documents of a file, and its questions in the file's order.
+
+    ``incomplete`` of the questions need a document that the file lacks. ``unanswerable`` more questions are left out,
+    because the file marks them as such.
+    """
 
     documents: tuple[str, ...] = field(repr=False)
     questions: tuple[PoolQuestion, ...] = field(repr=False)
     source: str
+    incomplete: int = 0
+    unanswerable: int = 0
 
     def own_example(self, question: PoolQuestion, task: str) -> Example:
         """Return the example whose document consists of the question's ``own`` documents, in their order."""
@@ -99,6 +108,21 @@ class Pool:
         """Return the question's spans in a gold document, or the whole document if the source marks no span in it."""
         spans = [Span(start, end) for number, start, end in question.evidence if number == document]
         return tuple(spans or [Span(0, len(self.documents[document]))])
+
+
+def read_once(read: Callable[[str | Path], Pool]) -> Callable[[str | Path], Pool]:
+    """Return ``read`` such that it reads a file again only if the file has changed, or after two other files."""
+
+    @lru_cache(maxsize=2)  # a training and a test file
+    def version(path: str, changed_ns: int, size: int) -> Pool:
+        return read(path)
+
+    @wraps(read)
+    def latest(path: str | Path) -> Pool:
+        state = os.stat(path)
+        return version(str(path), state.st_mtime_ns, state.st_size)
+
+    return latest
 
 
 def other_documents(

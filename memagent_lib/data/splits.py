@@ -29,18 +29,21 @@ def make_splits(
 
     ``splits`` maps a name to ``(lengths in chunks, numbers of examples)``, where a single number applies to every
     length. ``settings`` are the task's own parameters. Each split has its own seed, so no document is in two splits,
-    although a task that takes its questions from a file may repeat some. All lengths of a split share its seed.
+    although a task that takes its questions from a file may repeat some. All lengths of a split share its seed. Invalid
+    arguments, such as a length that a split has twice, raise ``ValueError`` before a file is written.
     """
     import pandas as pd
 
-    rows = []
+    planned = []
     for number, (name, (lengths, counts)) in enumerate(splits.items()):
         for chunks, n in zip(lengths, _per_length(counts, lengths, name), strict=True):
             sizes = {"chunks": chunks, "chunk_tokens": chunk_tokens}
             # A seed per split: with fewer than 1,000 splits, two values of `seed` never yield the same one.
-            examples = make(task, n, 1000 * seed + number, tokenizer, **sizes, **settings)
-            path = save(examples, split_file(folder, name, chunks))
-            rows.append((name, chunks, n, path.stat().st_size >> 10, data_hash(path), str(path)))
+            planned.append((name, chunks, n, make(task, n, 1000 * seed + number, tokenizer, **sizes, **settings)))
+    rows = []
+    for name, chunks, n, examples in planned:
+        path = save(examples, split_file(folder, name, chunks))
+        rows.append((name, chunks, n, path.stat().st_size >> 10, data_hash(path), str(path)))
     return pd.DataFrame(rows, columns=["split", "chunks", "examples", "kilobytes", "hash", "file"])
 
 
@@ -53,6 +56,8 @@ def _per_length(counts: Sequence[int], lengths: Sequence[int], split: str) -> Se
     """Return the number of examples for each length. A single number applies to every length."""
     if not lengths:  # an unused split needs no numbers
         return ()
+    if len(set(lengths)) < len(lengths):
+        raise ValueError(f"{split} has a length twice: {', '.join(map(str, lengths))}; name each length once")
     if len(counts) == 1:
         return list(counts) * len(lengths)
     if len(counts) != len(lengths):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Container, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -112,8 +113,10 @@ def stream_records(path: str | Path) -> Iterator[dict[str, Any]]:
     import pyarrow.parquet as pq
 
     columns = [name for name in COLUMNS if name != "document"]
-    for batch in pq.ParquetFile(_checked(path)).iter_batches(GROUP_ROWS, columns=columns):
-        yield from batch.to_pylist()
+    file = pq.ParquetFile(_checked(path))
+    with _damage_named(path):
+        for batch in file.iter_batches(GROUP_ROWS, columns=columns):
+            yield from batch.to_pylist()
 
 
 def is_as_saved(path: str | Path) -> bool:
@@ -140,7 +143,8 @@ def copy_without(path: str | Path, ids: Container[str], target: str | Path) -> P
     file = pq.ParquetFile(_checked(path), read_dictionary=["document"])
     with replacing(target) as unfinished, pq.ParquetWriter(unfinished, schema, **_WRITER) as writer:
         for group in range(file.num_row_groups):
-            table = file.read_row_group(group, columns=list(COLUMNS)).select(COLUMNS).cast(schema)
+            with _damage_named(path):
+                table = file.read_row_group(group, columns=list(COLUMNS)).select(COLUMNS).cast(schema)
             rest = table.filter([extra["id"] not in ids for extra in table["extra_info"].to_pylist()])
             if rest.num_rows:
                 writer.write_table(rest, row_group_size=rest.num_rows)
@@ -234,7 +238,6 @@ def _read_group(file: Any, group: int) -> Iterator[Example]:
 
 def _checked(path: str | Path) -> Path:
     """Return ``path`` if the file has the columns of examples; otherwise raise an error that says what to do."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     path = Path(path)
@@ -242,12 +245,10 @@ def _checked(path: str | Path) -> Path:
         raise IsADirectoryError(f"{path} is a folder; name the files of examples in it, as {path}/*.parquet")
     if not path.is_file():
         raise MissingFile(f"no examples at {path}; make some with: memagent data TASK --out {shlex.quote(str(path))}")
-    try:
+    if not _begins_like_parquet(path):
+        raise ValueError(f"{path} is not a parquet file of examples; {_conversion(path)}")
+    with _damage_named(path):
         found = pq.read_schema(path).names
-    except pa.ArrowInvalid as error:
-        if _begins_like_parquet(path):
-            raise ValueError(f"{path} is a damaged or unfinished parquet file ({error}); make it again") from error
-        raise ValueError(f"{path} is not a parquet file of examples; {_conversion(path)}") from error
     missing = [name for name in COLUMNS if name not in found]
     if not missing:
         return path
@@ -256,6 +257,19 @@ def _checked(path: str | Path) -> Path:
     raise ValueError(
         f"{path} lacks the column {', '.join(missing)}; it has {', '.join(found[:10])}; {_conversion(path)}"
     )
+
+
+@contextmanager
+def _damage_named(path: str | Path) -> Iterator[None]:
+    """Turn the errors that pyarrow raises for a damaged file into a ``ValueError`` that names the file."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(
+            f"{path} is a damaged or unfinished parquet file ({' '.join(str(error).split())}); make it again"
+        ) from error
 
 
 def _begins_like_parquet(path: Path) -> bool:

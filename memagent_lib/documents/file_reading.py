@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from memagent_lib.bad_memory import OnBadMemory
 from memagent_lib.diagnostics import Provenance, live_memories
 from memagent_lib.documents.reading_page import FileReading
 from memagent_lib.documents.sources import Document, Part
-from memagent_lib.driver import Observer
+from memagent_lib.driver import Clock, Observer
 from memagent_lib.errors import MissingFile
 from memagent_lib.journal import Journal
 from memagent_lib.readers import (
@@ -61,7 +61,7 @@ class SavedReading:
         except FileNotFoundError:
             make = f"memagent read ... --save {shlex.quote(str(path))}"
             raise MissingFile(f"no saved reading at {path}; make one with: {make}") from None
-        except (ValueError, KeyError, TypeError) as odd:
+        except (ValueError, KeyError, TypeError, IsADirectoryError) as odd:
             raise ValueError(f"{path} is no saved reading; give a file that was written by --save") from odd
         if not known:
             raise ValueError(
@@ -89,14 +89,17 @@ def questions_to_answer(
 ) -> tuple[str, ...]:
     """Return the questions of a reading: one or several ``questions``, or else those of the saved reading to continue.
 
-    Raises :class:`ValueError` if there is no question, if a question is empty or has bytes that are not text, or if the
-    reader cannot answer several questions from one memory.
+    Raises :class:`ValueError` if there is no question, if a question is empty, is repeated or has bytes that are not
+    text, or if the reader cannot answer several questions from one memory.
     """
     found = (questions,) if isinstance(questions, str) else tuple(questions)
     if not found and saved:
         found = saved.questions
     if not found or not all(question.strip() for question in found):
         raise ValueError('no question; give at least one, and none empty: --question "..."')
+    repeated = [question for question, times in Counter(found).items() if times > 1]
+    if repeated:
+        raise ValueError(f"the question {repeated[0]!r} comes twice; give it once")
     invalid = [question for question in found if whole_characters(question) != question]
     if invalid:
         raise ValueError(f"the question {invalid[0]!r} holds bytes that are not UTF-8; write it again")
@@ -135,7 +138,7 @@ def on_bad_memory_for(model: str | Path) -> str | None:
 
 def read_files(
     agent: Agent,
-    paths: Sequence[str | Path] | Document,
+    paths: str | Path | Sequence[str | Path] | Document,
     questions: Sequence[str] = (),
     *,
     journal: str | Path | None = None,
@@ -176,23 +179,22 @@ def read_files(
     if not isinstance(document, Document):
         document = Document(document, read_before, parts_before)
     observed = _Observed(provenance, on_turn)
-    started = time.monotonic()
     # A turn is found by its prompt, which has the memory: replies do not depend on what happens to a bad memory.
     reply_settings = {name: value for name, value in settings.items() if name != "on_bad_memory"}
     # The same files at another position get other memories, so they need another journal.
     turns = Journal(journal, reply_settings | {"continues_at": read_before}) if journal else nullcontext()
     with turns as store:
+        clock = Clock(store and store.reading())
         trace = agent.read(
             document.blocks(),
             question_list(questions),
             previous=saved.trace if saved else None,
-            observer=Observer(store=store and store.reading(), on_turn=observed, lean=True),
+            observer=Observer(store=clock, on_turn=observed, lean=True),
         )
     # A model may also fall silent only at the answer.
     if not any(trace.answers.values()):
         raise _silent(observed.turns)
-    seconds = time.monotonic() - started
-    return FileReading(questions, trace, document, provenance, settings, seconds, _unread(trace, document))
+    return FileReading(questions, trace, document, provenance, settings, clock.seconds, _unread(trace, document))
 
 
 def _unread(trace: Trace, document: Document) -> int:

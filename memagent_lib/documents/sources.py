@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import stat
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,7 +97,7 @@ class Document:
 
     def __init__(
         self,
-        paths: Sequence[str | Path],
+        paths: str | Path | Sequence[str | Path],
         start: int = 0,
         previous: Iterable[Part] = (),
         *,
@@ -106,8 +107,9 @@ class Document:
         options = options or ConverterOptions()
         if options.ocr:
             require_ocr(options.ocr)
+        paths = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
         # All files are opened before any is converted, so that a missing one is reported at once.
-        found, self.left_out = _files([Path(path) for path in paths], options)
+        found, self.left_out = _files(paths, options)
         names = _names([file.path for file in found])
         self._files: list[tuple[str, Converted]] = []
         self._bytes: list[int] = []
@@ -118,13 +120,14 @@ class Document:
             if on_file:
                 on_file(name)
         if not self._files:
-            raise DocumentError(_nothing_to_read([Path(path) for path in paths], self.left_out))
+            raise DocumentError(_nothing_to_read(paths, self.left_out))
         # Plain text is known to be empty only at the end of ``blocks``.
         if all(_is_without_text(converted) for _, converted in self._files):
             raise self._no_text()
         self.names = [name for name, _ in self._files]
         self._start = start
-        self._previous = tuple(previous)
+        # A reading that its model ended has parts that were not read.
+        self._previous = tuple(part for part in previous if part.start < start)
         self.parts: list[Part] = list(self._previous)
 
     def _add(self, file: _File, name: str, options: ConverterOptions) -> None:
@@ -250,6 +253,10 @@ def _files(paths: Sequence[Path], options: ConverterOptions) -> tuple[list[_File
             raise DocumentError(f"{str(path)!r} is {reason}") from reason
     if not files:
         raise DocumentError(_nothing_to_read(paths, left_out))
+    times = Counter(os.path.abspath(file.path) for file in files)
+    repeated = [Path(path) for path, number in times.items() if number > 1]
+    if repeated:
+        raise DocumentError(f"{_listed(repeated)} would be read twice; name each file once, itself or with its folder")
     return files, left_out
 
 
@@ -321,5 +328,5 @@ def _listed(paths: Sequence[Path]) -> str:
     named = ", ".join(repr(str(path)) for path in paths[:3])
     more = len(paths) - 3
     if more > 0:
-        named += f" and {more} more"
+        named += f" and {more:,} more"
     return named

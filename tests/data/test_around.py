@@ -104,6 +104,13 @@ def test_the_overview_frames_have_lengths_depths_and_positions(tokenizer, tmp_pa
     assert gold["depth"].tolist() == (gold["place"] / 11).tolist()
 
 
+def test_files_of_one_name_are_told_apart_by_their_folders(tokenizer, tmp_path):
+    examples = list(make("vt", 2, 1, tokenizer, length_tokens=900))
+    paths = [save(examples[number:], tmp_path / f"part {number}" / "test.parquet") for number in (0, 1)]
+    assert data_files(paths)["examples"]["file"].tolist() == ["part 0/test", "part 0/test", "part 1/test"]
+    assert data_files(str(paths[1]))["examples"]["file"].tolist() == ["test"]
+
+
 def test_without_gold_documents_the_frame_has_only_columns(tokenizer, tmp_path):
     path = save(make("vt", 2, 1, tokenizer, length_tokens=900), tmp_path / "x.parquet")
     gold = data_files([path])["gold"]

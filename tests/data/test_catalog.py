@@ -154,6 +154,11 @@ def test_less_than_one_example_or_worker_is_an_error(numbers, tokenizer):
         make("vt", **{"n": 1, "seed": 1, "length_tokens": 900} | numbers, tokenizer=tokenizer)
 
 
+def test_chunks_of_no_tokens_are_an_error(tokenizer):
+    with pytest.raises(ValueError, match="chunk_tokens must be at least 1, got 0"):
+        make("needle", 1, 1, tokenizer, chunks=2, chunk_tokens=0)
+
+
 def test_the_judge_can_be_changed_and_a_wrong_one_is_an_error(tokenizer):
     (example,) = make("multihop_2", 1, 1, tokenizer, length_tokens=3500, rule="boxed")
     assert example.rule == "boxed"
@@ -172,6 +177,13 @@ def test_essays_come_from_the_folder_in_order(tokenizer, essays, tmp_path):
     assert example.document.replace(example.document[slice(*example.evidence[0])] + " ", "").startswith(
         " ".join(text[:5])
     )
+
+
+def test_the_files_of_tasks_may_be_in_the_home_folder(tokenizer, essays, squad_file, monkeypatch):
+    for path, task, option in ((essays, "niah_single_2", "haystack_path"), (squad_file, "qa_1", "pool_path")):
+        folder, _, name = path.rpartition("/")
+        monkeypatch.setenv("HOME", folder)
+        assert len(list(make(task, 1, 1, tokenizer, length_tokens=400, **{option: f"~/{name}"}))) == 1
 
 
 def test_a_haystack_that_is_too_short_is_an_error_or_repeated(tokenizer, tmp_path):
@@ -193,11 +205,17 @@ def test_a_missing_haystack_or_pool_is_an_error_with_its_source(tokenizer, tmp_p
         list(make("niah_single_2", 1, 1, tokenizer, length_tokens=900, haystack_path=str(tmp_path / "nowhere")))
     with pytest.raises(ValueError, match=r"has no .txt file"):
         list(make("niah_single_2", 1, 1, tokenizer, length_tokens=900, haystack_path=str(tmp_path)))
+    (tmp_path / "folder.txt").mkdir()
     (tmp_path / "empty.txt").write_text(" \n", encoding="utf-8")
     with pytest.raises(ValueError, match="has no text"):
         list(make("niah_single_2", 1, 1, tokenizer, length_tokens=900, haystack_path=str(tmp_path)))
-    with pytest.raises(ValueError, match=r"set pool_path to SQuAD v2's dev-v2.0.json from rajpurkar.github.io"):
-        list(make("qa_1", 1, 1, tokenizer, length_tokens=900))
+    for unset in ({}, {"pool_path": ""}):
+        with pytest.raises(ValueError, match=r"set pool_path to SQuAD v2's dev-v2.0.json from rajpurkar.github.io"):
+            list(make("qa_1", 1, 1, tokenizer, length_tokens=900, **unset))
+    with pytest.raises(FileNotFoundError, match=r"no file at nowhere.json; these files are their projects' own"):
+        list(make("qa_1", 1, 1, tokenizer, length_tokens=900, pool_path="nowhere.json"))
+    with pytest.raises(IsADirectoryError, match="is a folder; name the files in it"):
+        list(make("qa_1", 1, 1, tokenizer, length_tokens=900, pool_path=str(tmp_path)))
 
 
 def test_a_haystack_that_is_not_utf8_is_an_error_with_the_line(tokenizer, tmp_path):

@@ -221,6 +221,10 @@ def test_unanswerable_questions_are_counted_among_those_left_out(empty_folder, c
             ["needle", "chunk_tokens=96", "--chunks", "2", "--out", "x.parquet"],
             "option of every task: --chunk-tokens 96",
         ),
+        (
+            ["--from", "squad", "dev-v2.0.json", "--chunks", "2", "--chunk-tokens", "0", "--out", "x.parquet"],
+            "chunk_tokens must be at least 1, got 0",
+        ),
         (["needle", "--chunks", "2", "--out", "x.jsonl"], "end the name x.jsonl in .parquet"),
         (["--out", "x.parquet"], "nothing to make or no file to write to"),
         (["--from", "squad", "dev-v2.0.json", "rule=odd", "--out", "x.parquet"], "no judge 'odd'"),

@@ -234,6 +234,12 @@ def test_locomos_questions_have_their_messages_as_evidence(tmp_path):
     assert likely_format(path) == "locomo"
 
 
+def test_a_note_on_a_format_is_made_once_for_all_its_files(tmp_path):
+    paths = [as_json(tmp_path / f"{i}.json", LOCOMO | {"sample_id": f"conv-{i}"}) for i in range(2)]
+    (note,) = convert("locomo", paths, Selection())[0].notes
+    assert note.startswith("LoCoMo's own F1 is of stemmed words")
+
+
 def test_locomos_adversarial_questions_are_scored_by_abstention(tmp_path):
     *_, example = read_original(as_json(tmp_path / "x.json", LOCOMO), "locomo")
     assert score(example.rule, "Not mentioned in the conversation", example.answers).value == 1

@@ -17,6 +17,15 @@ def test_each_length_of_a_split_has_its_file(tmp_path, tokenizer) -> None:
     assert len(set(documents)) == len(documents), "no document is in two files"
 
 
-def test_numbers_that_fit_no_lengths_are_refused(tmp_path, tokenizer) -> None:
-    with pytest.raises(ValueError, match="train examples has 2 values for 3 lengths; set one for each, or one for all"):
-        make_splits(tmp_path, "needle", {"train": ([1, 2, 4], [3, 2])}, tokenizer, seed=1)
+@pytest.mark.parametrize(
+    ("lengths", "counts", "message"),
+    [
+        ([1, 2, 4], [3, 2], "test examples has 2 values for 3 lengths; set one for each, or one for all"),
+        ([2, 4, 2], [3], "test has a length twice: 2, 4, 2; name each length once"),
+        ([2, 4], [3, 0], "n must be at least 1, got 0"),
+    ],
+)
+def test_wrong_sizes_are_refused_before_a_file_is_made(lengths, counts, message, tmp_path, tokenizer) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_splits(tmp_path, "needle", {"train": ([1], [1]), "test": (lengths, counts)}, tokenizer, seed=1)
+    assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from memagent_lib.data import Example, Span, load, save, storage, stream
+from memagent_lib.data import (
+    Example,
+    Span,
+    copy_without,
+    count,
+    is_as_saved,
+    load,
+    save,
+    storage,
+    stream,
+    stream_records,
+)
 from memagent_lib.data.storage import COLUMNS
 
 
@@ -151,6 +162,22 @@ def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path):
         pq.write_table(table.set_column(at, "document", [documents]), path)
         with pytest.raises(ValueError, match=rf"is damaged after example \d \(.*{message}"):
             load(path)
+
+
+def test_every_reader_names_a_damaged_file(tmp_path):
+    path = save([example(1), example(2)], tmp_path / "x.parquet")
+    data = path.read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    message = r"x\.parquet is a damaged or unfinished parquet file \(.*[^\n]\); make it again"
+    path.write_bytes(data[:footer] + b"\xff" * 20 + data[footer + 20 :])
+    for read in (count, load, is_as_saved):
+        with pytest.raises(ValueError, match=message):
+            read(path)
+    path.write_bytes(data[:30] + bytes(60) + data[90:])
+    with pytest.raises(ValueError, match=message):
+        list(stream_records(path))
+    with pytest.raises(ValueError, match=message):
+        copy_without(path, set(), tmp_path / "copy.parquet")
 
 
 def test_an_example_that_is_wrong_is_named_with_its_file(tmp_path):

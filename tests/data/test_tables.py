@@ -98,6 +98,13 @@ def test_a_spreadsheet_gives_the_rows_of_its_one_filled_sheet(tmp_path):
         read(path, xlsx(""))
 
 
+def test_whole_numbers_of_a_spreadsheet_have_no_decimals(tmp_path):
+    path = tmp_path / "x.xlsx"
+    path.write_bytes(xlsx(cells(["id", "question", "document", 2024.0], [7.0, "How many?", "Three.", 3.0])))
+    (example,) = read_original(path, "plain", answers="2024")
+    assert (example.id, example.answers) == ("7", ("3",))
+
+
 def test_parquet_with_structured_answers_is_read(tmp_path):
     rows = [{"question": "Who?", "context": "Odo paid.", "answers": {"text": ["Odo"], "answer_start": [0]}}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")

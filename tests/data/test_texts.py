@@ -35,14 +35,18 @@ def test_abbreviations_end_no_sentence_and_notes_are_left_out(tmp_path):
 
 
 def test_a_folder_of_a_users_own_becomes_the_filler(tmp_path, tokenizer):
+    (tmp_path / "folder.txt").mkdir()
     (tmp_path / "own.txt").write_text("\n\n".join(f"The clock of house {i} has stopped." for i in range(60)))
     (example,) = make("prose_needle", 1, 1, tokenizer, length_tokens=900, text=str(tmp_path))
     assert "has stopped." in example.document and "Rays" not in example.document
 
 
-def test_a_text_that_is_nowhere_names_what_would_be_right(tokenizer):
-    with pytest.raises(MissingFile, match=r"no text 'nowhere': it is neither a text file.*nor one of opticks"):
-        list(make("prose_needle", 1, 1, tokenizer, length_tokens=900, text="nowhere"))
+@pytest.mark.parametrize("name", ["nowhere", "", "~no-such-user/x.txt"])
+def test_a_text_that_is_nowhere_names_what_would_be_right(name, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other.txt").write_text("\n\n".join(f"The clock of house {i} has stopped." for i in range(60)))
+    with pytest.raises(MissingFile, match=rf"no text '{name}': it is neither a text file.*nor one of opticks"):
+        list(make("prose_needle", 1, 1, tokenizer, length_tokens=900, text=name))
 
 
 def test_a_text_of_few_sentences_is_refused_with_their_number(tmp_path):

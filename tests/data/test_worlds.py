@@ -9,7 +9,7 @@ import pytest
 from oracles import read
 
 from memagent_lib.data import ExampleKey, Length, make
-from memagent_lib.data.tasks import world
+from memagent_lib.data.tasks import world, worlds
 from memagent_lib.data.tasks.multihop import MultiHop
 from memagent_lib.data.tasks.worlds import BLOCK
 from memagent_lib.scoring import boxed
@@ -30,6 +30,12 @@ def test_names_are_unique_and_relations_are_where_recorded():
             assert relation.value in sentence
             if relation.target is not None:
                 assert of.entities[relation.target].name == relation.value
+
+
+def test_a_world_without_more_names_is_an_error(monkeypatch):
+    monkeypatch.setattr(worlds, "_names", lambda *_: dict.fromkeys(worlds.KINDS, lambda *_: "Odo"))
+    with pytest.raises(ValueError, match="and only 1 like 'Odo' were found; request fewer, or a shorter document"):
+        world(990)
 
 
 def test_relations_lead_to_the_right_kind_of_thing():

@@ -145,6 +145,15 @@ def test_a_journal_makes_a_second_call_free_and_refuses_others(agent, tmp_path):
         read_files(agent, **call, settings={"model": "other"})
 
 
+def test_a_continued_reading_took_as_long_as_all_its_turns(agent, tmp_path):
+    (tmp_path / "a.txt").write_text(FILLER * 9)
+    call = dict(paths=[tmp_path / "a.txt"], questions=["q?"], journal=tmp_path / "j")
+    read_files(agent, **call)
+    journal = (tmp_path / "j").read_text()
+    (tmp_path / "j").write_text(re.sub(r'"seconds": [\d.e-]+', '"seconds": 100.0', journal))
+    assert read_files(agent, **call).seconds >= 100
+
+
 @pytest.mark.parametrize("questions", [["q?"], ["q?", "and what else?"]])
 def test_other_weights_of_one_name_do_not_continue_a_journal(agent, tmp_path, questions):
     (tmp_path / "a.txt").write_text(FILLER * 9 + OTTER)
@@ -302,6 +311,11 @@ def test_control_tokens_in_a_document_are_plain_text(encoder, tmp_path):
     )
 
 
+def test_a_question_that_comes_twice_is_refused(agent, tmp_path):
+    with pytest.raises(ValueError, match="the question 'a' comes twice; give it once"):
+        read_files(agent, [tmp_path / "a.txt"], ["a", "b", "a"])
+
+
 def test_only_some_readers_take_several_questions_or_continue(encoder, tmp_path):
     (tmp_path / "a.txt").write_text(FILLER)
     gate = Agent(encoder, Scripted(notes), gated)
@@ -321,6 +335,8 @@ def test_a_file_that_is_no_saved_reading_is_refused(agent, tmp_path):
         read_files(agent, [tmp_path / "a.txt"], previous=tmp_path / "a.txt")
     with pytest.raises(FileNotFoundError, match=r"no saved reading at .*; make one with: memagent read"):
         read_files(agent, [tmp_path / "a.txt"], previous=tmp_path / "no.json")
+    with pytest.raises(ValueError, match="is no saved reading; give a file that was written by --save"):
+        read_files(agent, [tmp_path / "a.txt"], previous=tmp_path)
     record = json.loads(read_files(agent, [tmp_path / "a.txt"], ["q"]).save(tmp_path / "saved.json").read_text())
     for name in ("questions", "settings", "parts", "provenance", "trace"):
         (tmp_path / "damaged.json").write_text(json.dumps({key: record[key] for key in record if key != name}))
@@ -435,6 +451,18 @@ def test_an_early_end_names_the_characters_not_read(encoder, tmp_path):
     early = f"the model ended the reading (DONE) before the last {left:,} characters, which were not read"
     assert reading.warnings == [early]
     assert early in reading.to_html(tmp_path / "r.html").read_text()
+
+
+def test_what_was_not_read_has_no_place_in_a_continuation(encoder, tmp_path):
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(FILLER * 30)
+    ends = Agent(encoder, Scripted(lambda prompt: "DONE\nold mill" if "Text:" in prompt else "mill"), gated)
+    read_files(ends, [tmp_path / "a.txt", tmp_path / "b.txt"], ["q"]).save(tmp_path / "s.json")
+    (tmp_path / "c.txt").write_text(FILLER * 3 + OTTER)
+    agent = Agent(encoder, Scripted(notes))
+    reading = read_files(agent, tmp_path / "c.txt", [question("violet otter")], previous=tmp_path / "s.json")
+    ((_, position),) = reading.evidence(question("violet otter"))
+    assert position == f"c.txt, character {len(FILLER * 3) + OTTER.index('code'):,}"
 
 
 def test_an_answer_from_excerpts_is_called_untraced(encoder, tmp_path):

@@ -24,6 +24,10 @@ def test_headers_and_footers_of_rtf_are_read_once():
     ]
 
 
+def test_blank_lines_before_rtf_do_not_make_it_text():
+    assert converted(b"\r\n \n{\\rtf1\\mac Se\\'96or}") == ("Señor\n", [])
+
+
 def test_a_header_of_rtf_is_in_the_code_page_of_its_file():
     assert converted(rb"{\rtf1\mac {\header Se\'96or}x}") == ("Señor\nx\n", [])
 

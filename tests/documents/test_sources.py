@@ -27,6 +27,23 @@ def test_a_single_text_file_is_its_text_with_its_own_offsets(tmp_path):
     assert str(document.locate(11)) == "a.md, character 11"
 
 
+def test_a_single_path_needs_no_list(tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    for path in (tmp_path / "a.txt", str(tmp_path / "a.txt")):
+        assert "".join(Document(path).blocks()) == "text"
+
+
+def test_no_file_is_read_twice(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a.txt").write_text("text")
+    for paths in (["sub/a.txt", tmp_path / "sub" / "a.txt"], ["sub", "./sub/../sub/a.txt"], [".", "sub"]):
+        with pytest.raises(
+            DocumentError, match=r"a\.txt' would be read twice; name each file once, itself or with its"
+        ):
+            Document(paths)
+
+
 def test_a_folder_is_one_document_with_the_names_of_its_files(tmp_path):
     (tmp_path / "sub").mkdir()
     (tmp_path / "b.txt").write_text("second")

@@ -42,6 +42,12 @@ def test_pages_of_books_and_xhtml_files_are_xml():
     assert text_of("a.epub", files.epub({"1.html": page}, ["1.html"])) == "One\nHello\nEnd\n"
 
 
+@pytest.mark.parametrize("text", ["Grüße", "Grüßen"])
+def test_an_encoding_that_cannot_be_right_is_not_believed(text):
+    # .NET writes the encoding of a string in memory, UTF-16, into files in UTF-8
+    assert text_of("a.xml", f'<?xml version="1.0" encoding="utf-16"?><a>{text}</a>'.encode()) == f"{text}\n"
+
+
 # Tables.
 
 
@@ -149,6 +155,20 @@ def test_lines_of_a_body_that_begin_with_from_are_read(line):
     pieces = list(convert(Source.memory("a.mbox", box.encode())).pieces)
     first = "".join(piece.text for piece in pieces if piece.where == "mail 1")
     assert first == f"Subject: r\n\nThe rent is 1200\n\n{body}"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_mail_that_an_editor_has_saved_keeps_its_headers(encoding):
+    # Python's parser takes a mark before the first header for a body
+    body = "Content-Transfer-Encoding: base64\n\nR3LDvMOfZQ==\n"
+    for name, start in (("a.eml", ""), ("a.mbox", "From a@b Mon Mar  2 10:00:00 2026\n")):
+        data = f"{start}From: Odo\nSubject: Größe\n{body}".encode(encoding)
+        assert text_of(name, data) == "From: Odo\nSubject: Größe\n\nGrüße\n"
+
+
+def test_a_header_that_is_repeated_is_read_whole():
+    mail = "From: Odo\nTo: Ann\nTo: Ben\nSubject: r\nSubject: r\n\nHello\n"
+    assert text_of("a.eml", mail.encode()) == "From: Odo\nTo: Ann, Ben\nSubject: r\n\nHello\n"
 
 
 def test_a_first_line_of_another_form_is_no_part_of_a_mail():

@@ -12,10 +12,9 @@ from memagent_lib.data.formats.originals import (
     likely_format,
     read_original,
     read_pool,
-    require_file,
     require_options,
 )
-from memagent_lib.data.formats.records import unique, utf8_text
+from memagent_lib.data.formats.records import require_file, unique, utf8_text
 
 __all__ = [
     "FORMATS",

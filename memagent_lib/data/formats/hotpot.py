@@ -13,7 +13,7 @@ from memagent_lib.data.examples import Example
 from memagent_lib.data.formats.answers import written_value
 from memagent_lib.data.formats.format import Format
 from memagent_lib.data.formats.records import Record, records, refuse_empty, unique
-from memagent_lib.data.pools import Pool, PoolQuestion, PoolSpan
+from memagent_lib.data.pools import Pool, PoolQuestion, PoolSpan, read_once
 
 _EXPECTED = "HotpotQA's questions, as in hotpot_dev_distractor_v1.json or the Hub's parquet"
 
@@ -43,6 +43,7 @@ def read_hotpot(path: str | Path) -> Iterator[Example]:
     return (pool.own_example(question, "hotpotqa") for question in pool.questions)
 
 
+@read_once
 def read_hotpot_pool(path: str | Path) -> Pool:
     """Return a file's questions and its distinct paragraphs, which are in MemAgent's order."""
     found = list(records(path, _EXPECTED))
@@ -51,13 +52,14 @@ def read_hotpot_pool(path: str | Path) -> Pool:
     documents = tuple(sorted({paragraph.text for paragraphs in own for paragraph in paragraphs}))
     number_of = {text: i for i, text in enumerate(documents)}
     questions = (_question(record, paragraphs, number_of) for record, paragraphs in zip(found, own, strict=True))
-    return Pool(documents, tuple(unique(questions, path)), str(path))
+    incomplete = sum(map(_is_incomplete, found, own))
+    return Pool(documents, tuple(unique(questions, path)), str(path), incomplete)
 
 
 def _paragraphs(record: Record) -> list[_Paragraph]:
     context = _unpacked(record.get("context", object))
     if isinstance(context, Mapping):  # the Hub has a column of titles and one of sentences
-        context = list(zip(context.get("title", ()), context.get("sentences", ()), strict=False))
+        context = _pairs(context, "title", "sentences", record.where)
     if not isinstance(context, list):
         raise ValueError(f"{record.where}: expected a list of paragraphs as 'context', found {str(context)[:60]!r}")
     for entry in context:
@@ -71,6 +73,14 @@ def _paragraphs(record: Record) -> list[_Paragraph]:
     return paragraphs
 
 
+def _pairs(columns: Mapping[str, Any], first: str, second: str, where: str) -> list[tuple[Any, Any]]:
+    lefts = columns.get(first, ())
+    rights = columns.get(second, ())
+    if len(lefts) != len(rights):
+        raise ValueError(f"{where}: {len(lefts)} entries in {first!r} and {len(rights)} in {second!r}; expected pairs")
+    return list(zip(lefts, rights, strict=True))
+
+
 def _unpacked(value: Any) -> Any:
     """Return the list or object that is written in a text, and any other value as it is."""
     found = written_value(value) if isinstance(value, str) else None
@@ -80,24 +90,25 @@ def _unpacked(value: Any) -> Any:
 def _supporting(record: Record) -> list[tuple[str, int]]:
     entries: Any = _unpacked(record.fields.get("supporting_facts")) or ()
     if isinstance(entries, Mapping):
-        entries = zip(entries.get("title", ()), entries.get("sent_id", ()), strict=False)
+        entries = _pairs(entries, "title", "sent_id", record.where)
     return [(title, number) for title, number in entries]
 
 
 def _question(record: Record, own: list[_Paragraph], number_of: Mapping[str, int]) -> PoolQuestion:
     question = record.get("question", str)
     answer = record.get("answer", str)
-    titles = {paragraph.title: paragraph for paragraph in own}
     gold: dict[int, None] = {}  # in order, without repeats
     evidence: list[PoolSpan] = []
     for title, sentence in _supporting(record):
-        if title not in titles:  # the source names a paragraph that the question lacks
-            continue
-        document = number_of[titles[title].text]
-        gold[document] = None
-        span = titles[title].span(sentence)
-        if span:
-            evidence.append(PoolSpan(document, *span))
+        # The source may name a paragraph that the question lacks, or a title that several paragraphs have.
+        for paragraph in own:
+            if paragraph.title != title:
+                continue
+            document = number_of[paragraph.text]
+            gold[document] = None
+            span = paragraph.span(sentence)
+            if span:
+                evidence.append(PoolSpan(document, *span))
     context = dict.fromkeys(number_of[paragraph.text] for paragraph in own)
     return PoolQuestion(
         id=record.id("_id", "id") or str(record.number),
@@ -110,19 +121,19 @@ def _question(record: Record, own: list[_Paragraph], number_of: Mapping[str, int
     )
 
 
+def _is_incomplete(record: Record, own: list[_Paragraph]) -> bool:
+    titles = {paragraph.title for paragraph in own}
+    return any(title not in titles for title, _ in _supporting(record))
+
+
 def _note(path: str | Path) -> str:
     """Return a note if questions lack a supporting paragraph, so that their document does not answer them."""
-    total = 0
-    incomplete = 0
-    for record in records(path, _EXPECTED):
-        titles = {paragraph.title for paragraph in _paragraphs(record)}
-        total += 1
-        incomplete += any(title not in titles for title, _ in _supporting(record))
-    if not incomplete:
+    pool = read_hotpot_pool(path)
+    if not pool.incomplete:
         return ""
     return (
-        f"{path}: {incomplete:,} of {total:,} questions lack a paragraph that their answer needs, as in HotpotQA's "
-        "fullwiki files; use the distractor files, such as hotpot_dev_distractor_v1.json"
+        f"{path}: {pool.incomplete:,} of {len(pool.questions):,} questions lack a paragraph that their answer needs, "
+        "as in HotpotQA's fullwiki files; use the distractor files, such as hotpot_dev_distractor_v1.json"
     )
 
 

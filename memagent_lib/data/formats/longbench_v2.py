@@ -53,7 +53,8 @@ def _answer(record: Record, options: list[str]) -> str:
 
 
 def _has_options(fields: Mapping[str, Any]) -> bool:
-    return set(_COLUMNS) <= fields.keys() or len(fields.get("choices") or ()) == len(LETTERS)
+    choices = fields.get("choices")
+    return set(_COLUMNS) <= fields.keys() or (isinstance(choices, list) and len(choices) == len(LETTERS))
 
 
 FORMAT = Format(

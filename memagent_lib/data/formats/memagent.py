@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from memagent_lib.data.examples import Example
 from memagent_lib.data.formats.format import Format
 from memagent_lib.data.formats.hotpot import read_hotpot_pool
-from memagent_lib.data.formats.records import Record, field_of, records
+from memagent_lib.data.formats.records import Record, field_of, records, require_file
 from memagent_lib.data.formats.squad import read_squad_pool
 from memagent_lib.data.layout import numbered_documents
 from memagent_lib.data.pools import Pool
+from memagent_lib.paths import expanded
 
 _EXPECTED = "MemAgent's parquet, or its evaluation JSON with context and input"
 _POOLS = "hotpot_dev_distractor_v1.json (dev-v2.0.json for qa_1)"
@@ -113,7 +113,7 @@ def _pool_document(numbers: Sequence[Any], question: str, path: str | Path | Non
             f"{where}: 'context' lists {len(numbers):,} numbers of documents instead of their text; "
             f"set pool= to the {_POOLS} that they point into"
         )
-    pool = _pool(str(path))
+    pool = _pool(expanded(path))
     for number in numbers:
         if type(number) is not int or not 0 <= number < len(pool.documents):
             raise ValueError(
@@ -131,8 +131,8 @@ def _pool_document(numbers: Sequence[Any], question: str, path: str | Path | Non
     return numbered_documents([pool.documents[i] for i in numbers])
 
 
-@lru_cache(maxsize=1)  # every record of a file points into the same pool
-def _pool(path: str) -> Pool:
+def _pool(path: Path) -> Pool:
+    require_file(path, "hotpot")
     with open(path, "rb") as file:
         # SQuAD's file is one object, HotpotQA's is a list.
         squad = file.read(64).lstrip().startswith((b'{"version"', b'{"data"'))

@@ -54,11 +54,13 @@ def read_memoryagentbench(path: str | Path, source: str = "") -> Iterator[Exampl
                 f"{record.where}: {len(questions)} questions and {len(answers)} answers; expected a pair each"
             )
         for number, (question, accepted) in enumerate(zip(questions, answers, strict=True)):
-            yield _example(record, name, number, str(question), accepted)
+            yield _example(record, name, number, question, accepted)
 
 
-def _example(record: Record, name: str, number: int, question: str, accepted: Any) -> Example:
+def _example(record: Record, name: str, number: int, question: Any, accepted: Any) -> Example:
     record = record._replace(where=f"{record.where}, question {number + 1}")
+    if not isinstance(question, str):
+        raise ValueError(f"{record.where}: expected a text, found {question!r:.60}")
     metadata = record.get("metadata", dict)
     kinds = metadata.get("question_types") or []
     return record.example(

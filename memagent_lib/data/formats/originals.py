@@ -27,9 +27,9 @@ from memagent_lib.data.formats import (
     squad,
 )
 from memagent_lib.data.formats.format import Format
-from memagent_lib.data.formats.records import table_records, unique
+from memagent_lib.data.formats.records import require_file, table_records, unique
 from memagent_lib.data.pools import Pool
-from memagent_lib.errors import MissingFile, nearest
+from memagent_lib.errors import nearest
 
 FORMATS: Mapping[str, Format] = {
     module.FORMAT.name: module.FORMAT
@@ -89,26 +89,10 @@ def require_options(form: str, options: Mapping[str, Any]) -> None:
         )
 
 
-def require_file(path: str | Path, form: str) -> None:
-    """Raise an error that says what to do if ``path`` is not a regular file."""
-    file = Path(path)
-    if file.is_file():
-        return
-    if file.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; name the files in it, as {path}/*.jsonl")
-    if file.exists():
-        raise ValueError(f"{path} is a pipe or device; write its content to a file and name that")
-    if str(path) == "-":
-        raise MissingFile("- stands for a pipe, which is not read; write its content to a file and name that")
-    theirs = "; these files are their projects' own and are not shipped with memagent"
-    if form == "plain":
-        theirs = ""
-    raise MissingFile(f"no file at {path}{theirs}")
-
-
 def read_pool(path: str | Path, form: str) -> Pool | None:
     """Return a file's documents and questions as a pool, or None if its format has no pool."""
     known = format_named(form)
+    require_file(path, form)
     with _errors_name(path, known):
         return known.pool(path) if known.pool else None
 

@@ -15,6 +15,7 @@ from memagent_lib.data.examples import Example
 from memagent_lib.data.formats.answers import accepted_answers, scalar_answer
 from memagent_lib.data.formats.table_rows import CSV_SUFFIXES, SHEET_SUFFIXES, csv_rows, sheet_rows
 from memagent_lib.data.pools import AnyQuestion
+from memagent_lib.errors import MissingFile
 from memagent_lib.text import whole_characters
 
 T = TypeVar("T")
@@ -67,6 +68,23 @@ class Record(NamedTuple):
     def answers(self, name: str) -> tuple[str, ...]:
         """Return the accepted answers in the field ``name``, which may have any of the shapes in :mod:`.answers`."""
         return accepted_answers(self.get(name, object), f"{self.where}, {name!r}")
+
+
+def require_file(path: str | Path, form: str) -> None:
+    """Raise an error that says what to do if ``path``, a file in the format ``form``, is not a regular file."""
+    file = Path(path)
+    if file.is_file():
+        return
+    if file.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name the files in it, as {path}/*.jsonl")
+    if file.exists():
+        raise ValueError(f"{path} is a pipe or device; write its content to a file and name that")
+    if str(path) == "-":
+        raise MissingFile("- stands for a pipe, which is not read; write its content to a file and name that")
+    theirs = "; these files are their projects' own and are not shipped with memagent"
+    if form == "plain":
+        theirs = ""
+    raise MissingFile(f"no file at {path}{theirs}")
 
 
 def records(path: str | Path, expected: str) -> Iterator[Record]:
@@ -218,15 +236,17 @@ def _parquet(path: Path) -> Iterator[Record]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        file = pq.ParquetFile(path)
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"{path}: begins like a parquet file and cannot be read as one ({error})") from error
     number = 0
-    for batch in file.iter_batches(batch_size=16):  # few rows, because each may be a book
-        for record in batch.to_pylist():
-            number += 1
-            yield Record(record, number, f"{path}, row {number}")
+    try:
+        for batch in pq.ParquetFile(path).iter_batches(batch_size=16):  # few rows, because each may be a book
+            for record in batch.to_pylist():
+                number += 1
+                yield Record(record, number, f"{path}, row {number}")
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(
+            f"{path}: begins like a parquet file and cannot be read as one after {number:,} rows "
+            f"({' '.join(str(error).split())}); get the file again"
+        ) from error
 
 
 def _unreadable(error: Exception, text: str) -> str:

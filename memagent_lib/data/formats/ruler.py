@@ -8,6 +8,7 @@ question in RULER's templates. If it has no such words, the whole text is the do
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ def read_ruler(path: str | Path) -> Iterator[Example]:
     records. For other files it is the file's name or, in RULER's own layout (``niah_single_1/validation.jsonl``), the
     folder's name.
     """
-    file = Path(path).resolve()
+    file = Path(os.path.abspath(path))  # links are not followed: the Hub's cache links names to hashes
     task = file.parent.name if file.stem in _SPLITS else file.stem
     for record in records(path, "RULER's JSON lines with input and outputs"):
         if _is_split(record.fields):

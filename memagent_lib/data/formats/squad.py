@@ -10,7 +10,7 @@ from typing import Any
 from memagent_lib.data.examples import Example
 from memagent_lib.data.formats.format import Format
 from memagent_lib.data.formats.records import Record, field_of, json_value, unique
-from memagent_lib.data.pools import Pool, PoolQuestion, PoolSpan
+from memagent_lib.data.pools import Pool, PoolQuestion, PoolSpan, read_once
 
 _EXPECTED = "an object with 'data', as in dev-v2.0.json"
 
@@ -21,6 +21,7 @@ def read_squad(path: str | Path) -> Iterator[Example]:
     return (pool.own_example(replace(question, own=question.gold), "squad") for question in pool.questions)
 
 
+@read_once
 def read_squad_pool(path: str | Path) -> Pool:
     """Return all paragraphs, sorted, and the answerable questions, whose ``own`` paragraphs are their article's."""
     data = field_of(json_value(path, dict, _EXPECTED), "data", list, str(path))
@@ -37,22 +38,17 @@ def read_squad_pool(path: str | Path) -> Pool:
         raise ValueError(f"{path}: expected {_EXPECTED}, found no paragraph")
     number_of = {text: i for i, text in enumerate(documents)}
     questions: list[PoolQuestion] = []
+    unanswerable = 0
     for where, paragraphs in articles:
         own = tuple(dict.fromkeys(number_of[text] for text, _ in paragraphs))
         for text, entries in paragraphs:
             answerable = [entry for entry in entries if not entry.get("is_impossible", False)]
-            questions += [_question(entry, number_of[text], own, where) for entry in answerable]
-    return Pool(documents, tuple(unique(questions, path)), str(path))
+            unanswerable += len(entries) - len(answerable)
+            questions += [_question(entry, text, number_of[text], own, where) for entry in answerable]
+    return Pool(documents, tuple(unique(questions, path)), str(path), unanswerable=unanswerable)
 
 
-def unanswerable(path: str | Path) -> int:
-    """Return how many questions in a file are marked as having no answer and are therefore left out."""
-    articles = json_value(path, dict, _EXPECTED)["data"]
-    entries = (entry for article in articles for paragraph in article["paragraphs"] for entry in paragraph["qas"])
-    return sum(bool(entry.get("is_impossible", False)) for entry in entries)
-
-
-def _question(entry: Mapping[str, Any], document: int, own: tuple[int, ...], where: str) -> PoolQuestion:
+def _question(entry: Mapping[str, Any], text: str, document: int, own: tuple[int, ...], where: str) -> PoolQuestion:
     question = field_of(entry, "question", str, where)
     answers = field_of(entry, "answers", list, where)
     id = Record(entry, 1, where).id("id") or question
@@ -62,13 +58,15 @@ def _question(entry: Mapping[str, Any], document: int, own: tuple[int, ...], whe
     start = field_of(answers[0], "answer_start", int, where)
     # Annotators' spans differ; the first one is the evidence, and every wording is accepted.
     wordings = tuple(dict.fromkeys(field_of(answer, "text", str, where) for answer in answers))
+    # In translations of SQuAD, positions are often wrong, or -1.
+    is_there = start >= 0 and text.startswith(wordings[0], start)
     return PoolQuestion(
         id=id,
         question=question,
         answers=wordings,
         gold=(document,),
         own=own,
-        evidence=(PoolSpan(document, start, start + len(wordings[0])),),
+        evidence=(PoolSpan(document, start, start + len(wordings[0])),) if is_there else (),
     )
 
 
@@ -78,5 +76,5 @@ FORMAT = Format(
     fields=("data",),
     read=read_squad,
     pool=read_squad_pool,
-    unanswerable=unanswerable,
+    unanswerable=lambda path: read_squad_pool(path).unanswerable,
 )

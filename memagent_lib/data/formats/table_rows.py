@@ -124,4 +124,6 @@ def _cell(value: Any, where: str) -> Any:
             f"{where}: a cell has {len(value):,} characters, as many as Excel keeps of a longer text; use CSV or JSON "
             "lines for long documents"
         )
+    if isinstance(value, float) and value.is_integer():  # a spreadsheet's numbers are all of one kind
+        return int(value)
     return None if value == "" else value

@@ -98,9 +98,9 @@ def make(
             raise ValueError(f"{argument} must be at least 1, got {value}")
     if rule:
         judge_named(rule)
-    length = Length(
-        tokens=length_tokens, chunks=chunks, documents=documents, chunk_tokens=chunk_tokens or preset(name).chunk_tokens
-    )
+    if chunk_tokens is None:
+        chunk_tokens = preset(name).chunk_tokens
+    length = Length(tokens=length_tokens, chunks=chunks, documents=documents, chunk_tokens=chunk_tokens)
     job = _Job(name, parameters, seed, length, rule)
     if workers == 1:
         return _in_this_process(job, n, tokenizer)

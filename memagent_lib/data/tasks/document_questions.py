@@ -8,8 +8,9 @@ from typing import Literal
 
 from memagent_lib.data.formats import read_pool
 from memagent_lib.data.layout import DocumentPlan, ExampleKey
-from memagent_lib.data.pools import PoolQuestion, shuffled
+from memagent_lib.data.pools import Pool, PoolQuestion, shuffled
 from memagent_lib.data.tasks.presets import NotNegative, Preset
+from memagent_lib.paths import expanded
 
 _SOURCES = {
     "squad": "SQuAD v2's dev-v2.0.json from rajpurkar.github.io/SQuAD-explorer",
@@ -31,26 +32,24 @@ class DocumentQuestions:
     rule: str = "contains"
 
     def plan(self, key: ExampleKey) -> DocumentPlan:
-        if self.pool_path is None:
+        if not self.pool_path:
             raise ValueError(
                 f"this task takes its questions from a file, and none is named; set pool_path to {_SOURCES[self.kind]}"
             )
-        questions = _ordered(self.pool_path, self.kind, key.seed)
+        pool = read_pool(expanded(self.pool_path), self.kind)
+        questions = _ordered(pool, key.seed)
         number = self.first + key.index
         if number >= len(questions):
             raise ValueError(
                 f"{self.pool_path} has {len(questions):,} questions and number {number + 1:,} was requested; "
                 "request fewer examples"
             )
-        return _pool(self.pool_path, self.kind).plan(questions[number], key, self.rule)
-
-
-_pool = lru_cache(maxsize=2)(read_pool)  # two: a training and a test file
+        return pool.plan(questions[number], key, self.rule)
 
 
 @lru_cache(maxsize=2)
-def _ordered(path: str, kind: str, seed: int) -> list[PoolQuestion]:
-    return shuffled(_pool(path, kind).questions, seed)
+def _ordered(pool: Pool, seed: int) -> list[PoolQuestion]:
+    return shuffled(pool.questions, seed)
 
 
 def _preset(description: str, kind: str, family: str, rule: str) -> Preset:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Literal
 
 from memagent_lib.data.formats import utf8_text
@@ -17,6 +16,7 @@ from memagent_lib.data.layout import DocumentPlan, ExampleKey, Filler, Statement
 from memagent_lib.data.tasks.presets import AtLeastOne, Preset, Share
 from memagent_lib.data.tasks.words import compound, distinct, drawn, identifier, listed, noise, number, prose
 from memagent_lib.errors import MissingFile
+from memagent_lib.paths import expanded
 
 KeyKind = Literal["words", "numbers", "uuids"]
 KINDS = {"words": (compound, "word"), "numbers": (number, "number"), "uuids": (identifier, "identifier")}
@@ -144,14 +144,16 @@ def essays(path: str | None, repeat: bool) -> Filler:
 def essay_sentences(path: str | None) -> tuple[str, ...]:
     """Return the sentences of a text file, or of all .txt files in a folder in order of their names.
 
-    Raises :class:`MissingFile` if there is nothing at ``path``, and ``ValueError`` if it is ``None`` or has no text.
+    Raises :class:`MissingFile` if there is nothing at ``path``, and ``ValueError`` if it is not set or has no text.
     """
-    if path is None:
+    if not path:
         raise ValueError(f"this task hides its needles in essays, and no file is named; {_ESSAY_HELP}")
-    source = Path(path)
+    source = expanded(path)
     if not source.exists():
         raise MissingFile(f"no haystack at {path}; {_ESSAY_HELP}")
-    files = sorted(source.glob("*.txt")) if source.is_dir() else [source]
+    files = [source]
+    if source.is_dir():
+        files = sorted(file for file in source.glob("*.txt") if file.is_file())
     if not files:
         raise ValueError(f"the haystack folder {path} has no .txt file; {_ESSAY_HELP}")
     # As in RULER, line breaks and other white space become single spaces.

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from memagent_lib.data.formats import utf8_text
 from memagent_lib.errors import MissingFile
+from memagent_lib.paths import expanded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +96,11 @@ def _named(name: str, known: NamedText) -> str:
 
 
 def _files(text: str) -> Iterator[str]:
-    path = Path(text).expanduser()
+    path = expanded(text)
     if path.is_file():
         yield utf8_text(path)
         return
-    files = sorted(path.rglob("*.txt"))
+    files = sorted(file for file in path.rglob("*.txt") if file.is_file()) if text else []
     if not files:
         raise MissingFile(
             f"no text {text!r}: it is neither a text file, nor a folder with .txt files, nor one of {', '.join(TEXTS)}"

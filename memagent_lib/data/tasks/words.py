@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import repeat
 from typing import Any
@@ -77,7 +77,7 @@ def identifier(rng: random.Random) -> str:
     return str(uuid.UUID(int=rng.getrandbits(128), version=4))
 
 
-def distinct(draw: Callable[[random.Random], str], n: int, rng: random.Random, taken: Sequence[str] = ()) -> list[str]:
+def distinct(draw: Callable[[random.Random], str], n: int, rng: random.Random, taken: Iterable[str] = ()) -> list[str]:
     """Draw ``n`` different words, none of which is in ``taken``.
 
     Raises ``ValueError`` if :data:`MOST_IN_VAIN` draws in a row yield no new word.
@@ -94,7 +94,10 @@ def distinct(draw: Callable[[random.Random], str], n: int, rng: random.Random, t
             continue
         in_vain += 1
         if in_vain == MOST_IN_VAIN:
-            raise ValueError(f"{n} different words were requested and only {len(found)} like {word!r} were found")
+            raise ValueError(
+                f"{n} different words were requested and only {len(found)} like {word!r} were found; request fewer, "
+                "or a shorter document"
+            )
     return found
 
 

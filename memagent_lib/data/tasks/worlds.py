@@ -101,35 +101,31 @@ def _blocks(seed: str) -> Iterator[list[Entity]]:
         # A generator per block, so that a block does not depend on how many others are made.
         rng = random.Random(f"{seed}/{offset // BLOCK}")
         make = _names(first, last, rng)
-        names = dict(enumerate((_new(make[kind], taken) for kind in _OF_BLOCK), offset))
-        links = _links(_by_kind(offset), rng)
+        by_kind = _by_kind(offset)
+        names: dict[int, str] = {}
+        for kind, members in by_kind.items():
+            names |= zip(members, distinct(make[kind], len(members), rng, taken), strict=True)
+            taken.update(names.values())
+        links = _links(by_kind, rng)
         yield [_entity(names, kind, i, links, rng) for i, kind in enumerate(_OF_BLOCK, offset)]
 
 
-def _names(first: Sequence[str], last: Sequence[str], rng: random.Random) -> dict[str, Callable[[], str]]:
+def _names(first: Sequence[str], last: Sequence[str], rng: random.Random) -> dict[str, Callable[[random.Random], str]]:
     """Return a function per kind that draws a name. It uses so few words that many names have a word in common."""
     adjectives = rng.sample(english("adjective"), 100)
     nouns = rng.sample(english("noun"), 400)
     houses = rng.sample(last, 150)
     return {
-        "person": lambda: f"{rng.choice(first)} {rng.choice(last)}",
-        "film": lambda: f"The {rng.choice(adjectives).capitalize()} {rng.choice(nouns).capitalize()}",
-        "novel": lambda: f"{rng.choice(nouns).capitalize()} of the {rng.choice(nouns).capitalize()}",
-        "company": lambda: f"{rng.choice(houses)} {rng.choice(houses)} Works",
-        "city": lambda: f"{_syllables(rng)}{rng.choice(_CITY_ENDS)}",
+        "person": lambda rng: f"{rng.choice(first)} {rng.choice(last)}",
+        "film": lambda rng: f"The {rng.choice(adjectives).capitalize()} {rng.choice(nouns).capitalize()}",
+        "novel": lambda rng: f"{rng.choice(nouns).capitalize()} of the {rng.choice(nouns).capitalize()}",
+        "company": lambda rng: f"{rng.choice(houses)} {rng.choice(houses)} Works",
+        "city": lambda rng: f"{_syllables(rng)}{rng.choice(_CITY_ENDS)}",
     }
 
 
 def _by_kind(offset: int) -> dict[str, list[int]]:
     return {kind: [i for i, k in enumerate(_OF_BLOCK, offset) if k == kind] for kind in KINDS}
-
-
-def _new(make: Callable[[], str], taken: set[str]) -> str:
-    name = make()
-    while name in taken:
-        name = make()
-    taken.add(name)
-    return name
 
 
 def _syllables(rng: random.Random) -> str:

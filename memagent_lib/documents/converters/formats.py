@@ -198,7 +198,7 @@ def format_of(source: Source, options: ConverterOptions | None = None) -> str:
     # The type and creator of a Palm database, the container of Kindle's older format.
     if head[60:68] in (b"BOOKMOBI", b"TEXtREAd"):
         raise Unreadable("a Kindle book (.mobi); convert it to EPUB")
-    if head.startswith(b"{\\rtf"):
+    if head.lstrip().startswith(b"{\\rtf"):
         return "rtf"
     if options is None or options.encoding is None:
         _require_text(head)

@@ -255,7 +255,7 @@ class _PageReader(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self._unread is not None:
             self._unread_chars += len("".join(data.split()))
-        elif self._scopes[-1]["pre"] or self._scopes[-1]["textarea"]:
+        elif self._is_verbatim():
             for number, line in enumerate(data.split("\n")):
                 if number:
                     self._break(verbatim=True)

@@ -22,7 +22,7 @@ from memagent_lib.documents.converters.converted import (
     Unreadable,
     printable,
 )
-from memagent_lib.documents.converters.encodings import codec_of
+from memagent_lib.documents.converters.encodings import codec_of, marked_encoding
 from memagent_lib.documents.converters.html_text import PageText, html_text, page_label
 from memagent_lib.documents.converters.plain_text import part_text
 from memagent_lib.text import whole_characters
@@ -55,6 +55,9 @@ Attachment = Callable[[Source, ConverterOptions], Converted]
 def mail_text(source: Source, options: ConverterOptions, attachment: Attachment) -> Converted:
     """Convert one message, or every message in a mailbox. The function ``attachment`` converts their attachments."""
     data = source.read()
+    marked = marked_encoding(data)
+    if marked:  # saved by a text editor; the parser would take every header for a part of the text
+        data = data.decode(marked, errors="replace").encode()
     # Apple Mail (.emlx) writes the size of the message before it, and a property list after it.
     size = _SIZE_LINE.match(data)
     if size:
@@ -185,7 +188,7 @@ def _joined(*parts: str) -> str:
 
 def _header(mail: EmailMessage, name: str) -> str:
     try:
-        value = str(mail[name] or "")
+        value = ", ".join(dict.fromkeys(map(str, mail.get_all(name, []))))
     except Exception:  # the standard library's parser fails for some malformed headers
         value = str(dict(mail.raw_items()).get(name, ""))
     return " ".join(whole_characters(value).split())

@@ -168,7 +168,7 @@ def rtf_text(source: Source, _: ConverterOptions) -> Converted:
     Footnotes, comments and text boxes are inserted where they are referenced; hidden text is left out.
     """
     # RTF is ASCII: other characters are escapes, which striprtf decodes by the code page.
-    markup = source.read().decode("latin-1")
+    markup = source.read().decode("latin-1").lstrip()
     markup, _ = _rewritten(markup, "footnote", lambda note: _bracketed("footnote", note))
     markup, _ = _rewritten(markup, "annotation", lambda comment: _bracketed("comment", comment))
     markup, _ = _rewritten(markup, "shp(?:grp)?", _text_boxes)

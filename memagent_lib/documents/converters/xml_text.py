@@ -49,7 +49,8 @@ def _decoded(source: Source, options: ConverterOptions) -> tuple[str, list[str]]
     data = source.read()
     declared = _DECLARED.match(data)
     codec = codec_of(declared[1].decode("ascii")) if declared else None
-    if options.encoding or codec is None:
+    # A declaration that can be read as ASCII is not UTF-16. Programs on .NET write it into UTF-8.
+    if options.encoding or codec is None or codec.startswith(("utf-16", "utf-32")):
         return whole_text(source, options)
     try:
         return data.decode(codec), []
