@@ -202,7 +202,7 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
 def read_lines_from(path: str | Path, offset: int) -> tuple[list[dict[str, Any]], int]:
     """Return the JSON lines of a growing file from byte ``offset`` on, and the offset at which to continue later.
 
-    A missing file has no lines, and the offset is 0.
+    A missing file has no lines, and the offset is 0. Raises ``ValueError`` for a damaged line.
     """
     if not Path(path).is_file():
         return [], 0
@@ -211,7 +211,15 @@ def read_lines_from(path: str | Path, offset: int) -> tuple[list[dict[str, Any]]
         data = file.read()
     # A line without its end is still being written; the next call reads it.
     whole = data[: data.rfind(b"\n") + 1]
-    return [json.loads(line) for line in whole.splitlines() if line.strip()], offset + len(whole)
+    rows = []
+    for line in whole.splitlines():
+        if not line.strip():
+            continue
+        try:
+            rows.append(json.loads(line))
+        except ValueError as damaged:
+            raise ValueError(f"{path} has a damaged line, {line[:60]!r} ({damaged}); remove that line") from None
+    return rows, offset + len(whole)
 
 
 def first_model(names: Sequence[str]) -> str:

@@ -139,6 +139,8 @@ def _document(a: argparse.Namespace) -> Document:
         require_continuable(saved, a.reader)
     require_replaceable(*filter(None, (a.journal, a.save, a.html)))
     require_apart({"--journal": a.journal, "--save": a.save, "--html": a.html}, a.paths)
+    if a.previous:  # --save may name the same file, which then has the longer reading
+        require_apart({"--html": a.html}, [a.previous])
     options = ConverterOptions(encoding=a.encoding, ocr=a.ocr)
     start = 0
     parts = ()

@@ -127,6 +127,8 @@ def _lessons(recipe: SftRecipe) -> tuple[Encoder, list[Row]]:
     if left_out:
         faults = ", ".join(f"{number:,} {fault}" for fault, number in left_out.most_common())
         print(f"left out: {left_out.total():,} turns whose reply was no memory ({faults})")
+    if not data and recipe.data.train:
+        raise ValueError(f"{', '.join(recipe.data.train)} has no examples, so there is nothing to learn")
     if not data:
         raise ValueError(
             "there is nothing to learn: no reading in data.traces is right and whole; evaluate more examples, "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +19,6 @@ from memagent_lib.evaluation import (
     summarise,
     with_all_tasks,
 )
-from memagent_lib.plugins import is_plugin
 from memagent_lib.publishing.policy import PublishingError
 from memagent_lib.publishing.training_record import public_path
 from memagent_lib.tracking import Experiment, evaluation_rows
@@ -101,7 +99,7 @@ def _named(rows: pd.DataFrame, folder: str) -> list[str]:
 def _scores(rows: pd.DataFrame, refused: Sequence[str]) -> Scores:
     # A folder that is named twice, directly and as a point of a sweep, has each reading twice.
     rows = rows.drop_duplicates(_READING, ignore_index=True)
-    rows = rows.assign(settings=settings_in_words(rows), rule=rows["rule"].map(_public_rule, na_action="ignore"))
+    rows = rows.assign(settings=settings_in_words(rows), rule=rows["rule"].map(public_path, na_action="ignore"))
     notes = [*mixtures(rows), *bad_memory_notes(rows)]
     if "model_judge" in rows and rows["model_judge"].notna().any():
         notes.append("a model has judged the answers too; the scores here are those of the rules alone")
@@ -111,13 +109,6 @@ def _scores(rows: pd.DataFrame, refused: Sequence[str]) -> Scores:
     counted["run_id"] = counted["run_id"].where(~over_all, runs)
     summary = by_task(summarise(counted, _GROUP), rows, ["task", "reader", "file"])
     return Scores([_row(row) for row in summary.to_dict("records")], notes, refused)
-
-
-def _public_rule(rule: str) -> str:
-    """Return a rule without this machine's folders, which the path of a plug-in has: ``first_line:judge.py:NAME``."""
-    if not is_plugin(rule):
-        return rule
-    return re.sub("(^|:)(/.*)", lambda found: found[1] + public_path(found[2]), rule)
 
 
 def _in_a_cell(run_ids: pd.Series) -> str:

@@ -5,6 +5,7 @@ Nothing that a recipe names is loaded. Paths are reduced to what says nothing ab
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -199,8 +200,13 @@ def _public(value: Any) -> Any:
 
 
 def public_path(value: str) -> str:
-    """Return an absolute path relative to the project, or as its last part alone; return any other text unchanged."""
-    if not value.startswith("/"):
-        return value
-    path = Path(value)
+    """Return a text in which absolute paths are relative to the project, or their last part alone.
+
+    Paths are found at the beginning, after ``=``, ``:`` and ``file://``; each extends to the next colon.
+    """
+    return re.sub(r"(?:^|(?<=[=:])|(?<=file://))/(?!/)[^:]*", _without_place, value)
+
+
+def _without_place(found: re.Match[str]) -> str:
+    path = Path(found[0])
     return path.relative_to(root()).as_posix() if path.is_relative_to(root()) else path.name

@@ -237,11 +237,14 @@ def test_read_answers_from_a_file_and_writes_a_page(capsys, tmp_path):
         "--question-tokens",
         "40",
     ]
-    assert main([*asked, *small, "--html", str(tmp_path / "report.html")]) == 0
+    written = ["--html", str(tmp_path / "report.html"), "--save", str(tmp_path / "saved.json")]
+    assert main([*asked, *small, *written]) == 0
     said = capsys.readouterr().out.strip()
     assert said and "boxed" not in said
     page = (tmp_path / "report.html").read_text()
     assert example.question in page and page.startswith("<!doctype html>")
+    assert main([*asked, *small, "--previous", written[3], "--html", written[3]]) == 2
+    assert "--html names " in capsys.readouterr().err and (tmp_path / "saved.json").read_text().startswith("{")
 
 
 def test_read_refuses_a_servers_address_for_another_backend(capsys, tmp_path):
@@ -360,7 +363,17 @@ def test_read_finds_mistakes_before_a_model_is_loaded(capsys, tmp_path):
         ([str(tmp_path / "b.bin"), "--question", "q?", "--model", "./no-model"], "is a binary file"),
         ([str(tmp_path / "a.txt"), "--model", "./no-model"], "no question; give at least one"),
         (
-            [*[str(tmp_path / "a.txt"), "--model", "./no-model", "--reader", "gated"], *["--question", "q?"] * 2],
+            [
+                str(tmp_path / "a.txt"),
+                "--model",
+                "./no-model",
+                "--reader",
+                "gated",
+                "--question",
+                "q?",
+                "--question",
+                "p?",
+            ],
             "several questions in one pass need the reader 'overwrite', not 'gated'",
         ),
         (

@@ -306,10 +306,13 @@ def test_a_hub_that_cannot_be_reached_leaves_the_licence_open(monkeypatch) -> No
 def test_a_recipe_comes_back_from_its_card(policy, tmp_path) -> None:
     tables = policy.started_with["config"]
     tables["verl"]["+actor_rollout_ref.model.override_config"] = {}
+    plugin = tables["verl"]["+data.custom_cls.path"] = f"name={tmp_path}/mine.py:Mine"
     tables["data"]["stages"][0]["steps"] = 2
     text = recipe_toml(tables)
     assert str(tmp_path) not in text
     back = Recipe.from_tables(tomllib.loads(text)).to_tables()
+    assert back["verl"].pop("+data.custom_cls.path") == "name=mine.py:Mine"
+    assert tables["verl"].pop("+data.custom_cls.path") == plugin
     assert back["data"]["stages"] == [
         {"files": ["train_2.parquet"], "steps": 2},
         {"files": ["train_2.parquet"], "steps": 0},

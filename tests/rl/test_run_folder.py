@@ -51,6 +51,9 @@ def test_half_a_line_is_not_read_until_it_is_whole(tmp_path):
     assert rows == [{"step": 1}]
     file.write_text('{"step": 1}\n{"step": 2}\n')
     assert read_lines_from(file, end) == ([{"step": 2}], 24)
+    file.write_text('{"step": 1}\n{"step"\n')
+    with pytest.raises(ValueError, match=r"lines has a damaged line, .*; remove that line$"):
+        read_lines_from(file, 0)
 
 
 def test_a_resumed_run_forgets_the_steps_it_will_do_again(tmp_path):
