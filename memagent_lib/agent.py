@@ -283,8 +283,16 @@ class Agent:
     ) -> Trace:
         """Read a document and return its trace.
 
-        With ``previous``, continue that reading with this document. Raises :class:`ValueError` if the reader cannot.
+        ``document`` is a text, or its parts in order. With ``previous``, continue that reading with this document.
+        Raises :class:`ValueError` if the reader cannot, and if the question or the document is no text.
         """
+        if not isinstance(question, str) or not question.strip():
+            raise ValueError(f"the question must be a text, got {question!r}")
+        if isinstance(document, bytes | Path):
+            raise ValueError(
+                f"the document must be a text, got {document!r:.60}; decode bytes, and read files with read_files() of "
+                "memagent_lib.documents"
+            )
         if previous is not None:
             require_continues(self.reader)
         blocks = [document] if isinstance(document, str) else document

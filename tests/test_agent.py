@@ -263,7 +263,7 @@ def test_an_agent_is_opened_from_objects_without_any_name(tokenizer, encoder):
 
 def test_false_reaches_the_backend_and_an_empty_option_does_not(model_folder, encoder):
     how = {"template": encoder.template, "budget": encoder.budget}
-    with pytest.raises(TypeError, match="nonsense"):
+    with pytest.raises(ValueError, match="the transformers backend has no option 'nonsense'"):
         open_agent(model_folder, "transformers", **how, nonsense=False)
     open_agent(model_folder, "transformers", **how, nonsense="", window=0, threads=None).close()
 
@@ -303,3 +303,13 @@ def test_the_needed_window_is_that_of_the_widest_reader(encoder):
     widest = max(READERS.values(), key=lambda each: encoder.window_of(each.prompts))
     with pytest.raises(BudgetError, match=f"can need {window:,} tokens"):
         Agent(encoder, Scripted(str, window=window - 1), widest)
+
+
+def test_what_is_no_text_is_not_read(encoder, tmp_path):
+    agent = Agent(encoder, Scripted(lambda text: "a memory"))
+    for question in ("", " ", None):
+        with pytest.raises(ValueError, match=f"the question must be a text, got {question!r}"):
+            agent.read("Some text.", question)
+    for document in (b"bytes", tmp_path / "a.txt"):
+        with pytest.raises(ValueError, match=r"the document must be a text, got .*; decode bytes, and read files with"):
+            agent.read(document, "q?")

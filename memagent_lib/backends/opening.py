@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
@@ -36,7 +37,13 @@ def open_backend(
     require_engines(kind, engines, cluster)
     if engines:
         return EnginePool(BACKENDS[kind], model, sampling or Sampling(), engines, cluster or LOCAL, **options)
-    return resolve_name(BACKENDS[kind])(model, sampling or Sampling(), **options)
+    try:
+        return resolve_name(BACKENDS[kind])(model, sampling or Sampling(), **options)
+    except TypeError as failure:
+        unknown = re.search("unexpected keyword argument ('.*')", str(failure))
+        if unknown is None:
+            raise
+        raise ValueError(f"the {kind} backend has no option {unknown[1]}; leave it out") from failure
 
 
 def backend_for_one_reading(model: str) -> str:

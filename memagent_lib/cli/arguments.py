@@ -9,13 +9,14 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from memagent_lib.errors import nearest
 
 Verbs = argparse._SubParsersAction
-# Top-level keys that only recipes (`memagent train`) or only sweep files (`memagent sweep`) have.
-_FILE_KEYS = {"train": {"model", "data", "reading", "train"}, "sweep": {"notebook", "stage", "grid", "points"}}
+# Top-level keys that only the files of one verb have, the most telling first: recipes of `memagent train` and
+# `memagent sft` have others in common.
+_FILE_KEYS = {"sft": {"sft"}, "sweep": {"notebook", "stage", "grid", "points"}, "train": {"train", "verl", "rewards"}}
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
@@ -31,10 +32,14 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefau
 class VerbParser(argparse.ArgumentParser):
     """A parser of one verb: positional arguments, such as ``key=value``, may follow an option.
 
-    Anything unknown is its own error, with the verb's usage. argparse would leave it to the parser of all verbs.
+    Anything unknown is its own error. argparse would leave it to the parser of all verbs.
     """
 
     _intermixing = False
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with one line, as for every other error; the usage of a verb with many options would hide it."""
+        self.exit(2, f"{self.prog}: {message}; `{self.prog} --help` shows the options\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:
         if self._intermixing:
@@ -56,7 +61,7 @@ class VerbParser(argparse.ArgumentParser):
                 continue
             if not any(known.startswith(flag) for known in self._option_string_actions):
                 hint = nearest(flag, self._option_string_actions)
-                self.error(f"no option {flag!r}{hint or f'; `{self.prog} --help` lists them'}")
+                self.error(f"no option {flag!r}{hint}")
 
     def _parse_anywhere(self, args: Any, namespace: Any) -> tuple[argparse.Namespace, list[str]]:
         words = [action for action in self._actions if not action.option_strings]
@@ -121,7 +126,7 @@ def require_port(flag: str, port: int, free: bool = False) -> None:
 def file_of(verb: str, path: str) -> Path:
     """Return the absolute path of a TOML file, looked up in the working directory and then by :func:`input_path`.
 
-    Raises ``ValueError``, which names the right verb, if ``train`` gets a sweep file or ``sweep`` gets a recipe.
+    Raises ``ValueError``, which names the right verb, for a file of another verb.
     """
     from memagent_lib.paths import input_path
     from memagent_lib.settings import read_toml
@@ -132,8 +137,8 @@ def file_of(verb: str, path: str) -> Path:
     keys = set()
     if file.is_file():  # a missing file gets the error of the verb
         keys = read_toml(file, "file").keys()
-    other = "sweep" if verb == "train" else "train"
-    if keys & _FILE_KEYS[other] and not keys & _FILE_KEYS[verb]:
+    other = next((each for each, own in _FILE_KEYS.items() if keys & own), verb)
+    if not keys & _FILE_KEYS[verb] and other != verb:
         raise ValueError(f"{path} is a file of `memagent {other}`; run it with: memagent {other} {shlex.quote(path)}")
     return file.absolute()
 

@@ -120,12 +120,13 @@ def _make(a: argparse.Namespace) -> int:
     configured(a.task, **parameters)  # a wrong parameter fails here, before a tokenizer is loaded
     require_parquet(a.out)
     n = 128 if a.n is None else a.n
+    counting = _counting_model(a.model)
     # Nothing is made yet: _written() below draws the examples one by one.
     examples = make(
         a.task,
         n,
         a.seed or 0,
-        Tokenizer.load(_counting_model(a.model)),
+        Tokenizer.load(counting),
         length_tokens=a.length_tokens,
         chunks=a.chunks,
         documents=a.documents,
@@ -136,7 +137,7 @@ def _make(a: argparse.Namespace) -> int:
     )
     _warn_of_guesses(a.rule)
     written = _written(examples, n, a.out)
-    print(f"{n:,} examples of {a.task} in {written}")
+    print(f"{n:,} examples of {a.task} in {written}; tokens are those of {a.model or display(Path(counting))}")
     look_next(command=f"memagent evaluate {shlex.quote(written)} --model MODEL --out FOLDER")
     return 0
 

@@ -55,7 +55,7 @@ def add_parser(verbs: Verbs) -> None:
     add_agent_options(verb, several_readers=True)
     more = verb.add_argument_group("several engines", "Each is a process with a copy of the model, started by Ray.")
     engines = "how many engines read (default: one in this process): at most one per GPU, or per core without GPUs"
-    option(more, "--engines", "N", engines, default=0)
+    option(more, "--engines", "N", engines)
     cluster = "the address of a running Ray cluster, or auto (default: a Ray on this machine, for this command)"
     option(more, "--cluster", "ADDRESS", cluster, default="")
     _add_judge_options(verb)
@@ -199,7 +199,7 @@ def _checked_paths(a: argparse.Namespace) -> tuple[Path, list[Path]]:
     require_backend(a.backend)
     if a.judge:
         require_backend(a.judge_backend or a.backend)
-    require_engines(a.backend, a.engines, a.cluster)
+    require_engines(a.backend, a.engines or 0, a.cluster)
 
     numbers = [text for text in a.data if text.isdigit() and not absolute(text).exists()]
     if numbers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from memagent_lib.cli.arguments import Verbs, add_verb
+from memagent_lib.errors import nearest
 
 EXAMPLES = """\
 examples:
@@ -35,7 +36,8 @@ def run(a: argparse.Namespace) -> int:
     named = {model.hub: model.name for model in PUBLISHED.values()}
     name = named.get(a.name, a.name)
     if name not in PUBLISHED:
-        raise ModelError(f"no model {a.name!r}; choose from {', '.join(PUBLISHED)}, or give a .gguf file")
+        hint = nearest(a.name, PUBLISHED)
+        raise ModelError(f"no model {a.name!r}; choose from {', '.join(PUBLISHED)}, or give a .gguf file{hint}")
     fetch_model(name)
     print(PUBLISHED[name].describe())
     print(f'  use it with --model {name} in every command, and as path = "{name}" under [model] in a recipe')

@@ -57,7 +57,8 @@ def run(a: argparse.Namespace) -> int:
             a.backend = backend_for_one_reading(a.model)
     require_backend(a.backend)  # before the files are converted
     document = _document(a)
-    warn(*document.warnings)
+    told = document.warnings
+    warn(*told)
     a.on_bad_memory = a.on_bad_memory or on_bad_memory_for(a.model)
     agent = agent_of(a)
     settings = {"model": a.model, "backend": a.backend, "temperature": a.temperature, "seed": a.seed}
@@ -81,7 +82,7 @@ def run(a: argparse.Namespace) -> int:
             print(plain(answer))
         else:
             print(f"{question}\n{plain(answer)}\n")
-    warn(*reading.warnings)
+    warn(*(each for each in reading.warnings if each not in told))
     if a.save:
         print(f"wrote {reading.save(a.save)}", file=sys.stderr)
     if a.html:

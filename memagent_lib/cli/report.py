@@ -27,8 +27,10 @@ def run(a: argparse.Namespace) -> int:
     from memagent_lib.inspector import EvaluationReport
     from memagent_lib.paths import absolute
     from memagent_lib.status_line import status_line
-    from memagent_lib.tracking import EVALUATIONS, mlflow_page
+    from memagent_lib.tracking import EVALUATIONS, Experiment, mlflow_page
 
+    if a.tracking:  # a misspelt one would become a new, empty store
+        Experiment.open(a.tracking, create=False)
     with status_line(f"writing the report of {a.folder}"):
         report = EvaluationReport.of(a.folder, a.tracking, a.first)
         path = report.page().save(absolute(a.out or f"{a.folder}/report.html"))

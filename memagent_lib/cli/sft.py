@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option, switch, tracking_option, warn
+from memagent_lib.cli.arguments import Verbs, add_verb, file_of, look_next, option, switch, tracking_option, warn
 
 if TYPE_CHECKING:
     from memagent_lib.data import Example
@@ -42,13 +42,13 @@ def run(a: argparse.Namespace) -> int:
     from memagent_lib.agent import AgentSettings
     from memagent_lib.installation import require_packages
     from memagent_lib.models import find_model, record_base
-    from memagent_lib.paths import absolute, input_path
+    from memagent_lib.paths import absolute
     from memagent_lib.prompts import Template
     from memagent_lib.provenance import model_hash
     from memagent_lib.sft import SftRecipe, checkpoint_to_resume, fine_tune, require_own, rows_hash
     from memagent_lib.tracking import KIND_TAG, Experiment
 
-    recipe = SftRecipe.load(input_path(a.recipe), a.settings)
+    recipe = SftRecipe.load(file_of("sft", a.recipe), a.settings)
     base_name = recipe.model.path
     recipe = replace(recipe, model=recipe.model.with_paths(find_model))
     out = absolute(a.out or f"runs/{Path(a.recipe).stem}")

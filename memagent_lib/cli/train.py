@@ -72,7 +72,12 @@ def run(a: argparse.Namespace) -> int:
         plan = dry_run(config, out, a.resume)
         print("\n".join(plan.lines()))
         plan.check()
-        look_next(command="the same command without --dry-run starts the training")
+        missing = [file for file in (*config.data.files, *config.data.eval) if not Path(file).is_file()]
+        if missing:
+            named = ", ".join(display(Path(file)) for file in missing)
+            look_next(command=f"make or fetch {named}; then the same command without --dry-run starts the training")
+        else:
+            look_next(command="the same command without --dry-run starts the training")
         return 0
     experiment = Experiment.open(config.tracking.uri or a.tracking, experiment=config.tracking.experiment)
     # Resolved here, so that the detached process does not depend on this working directory.

@@ -289,7 +289,13 @@ def open_judge(
     """
     words, longmemeval = words_of(prompt)
     smallest = Budget(chunk_tokens=1, memory_tokens=1, answer_tokens=1, question_tokens=1)  # the judge sets its own
-    agent = open_agent(model, backend, reader=blind, template="short", budget=smallest, tokenizer=tokenizer, **options)
+    try:
+        agent = open_agent(
+            model, backend, reader=blind, template="short", budget=smallest, tokenizer=tokenizer, **options
+        )
+    except (OSError, ValueError) as failure:
+        why = str(failure).replace("(--tokenizer)", "(--judge-tokenizer)")
+        raise ValueError(f"the judge {model!r}: {why}") from failure
     try:
         return ModelJudge(model, agent.backend, agent.encoder.tokenizer, words, agent.weights, longmemeval)
     except ValueError:

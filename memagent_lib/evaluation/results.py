@@ -321,7 +321,7 @@ COLUMNS: dict[str, Column] = {
     ),
     "retention": Column(
         _of_trace(lambda r: r.diagnosis.retention),
-        "the captured evidence that was in memory at the end",
+        "the captured evidence that was in memory at the end; evidence without a known position counts as captured",
         "share", float, mean=True, tag=True,
     ),
     "fate": Column(_of_trace(_fate), "what had become of the needed evidence at the end", tag=True),

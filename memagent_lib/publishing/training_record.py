@@ -204,9 +204,9 @@ def public_path(value: str) -> str:
 
     Paths are found at the beginning, after ``=``, ``:`` and ``file://``; each extends to the next colon.
     """
-    return re.sub(r"(?:^|(?<=[=:])|(?<=file://))/(?!/)[^:]*", _without_place, value)
+    return re.sub(r"(?:^|(?<=[=:])|(?<=file://))/(?!/)[^:]*", _public_part, value)
 
 
-def _without_place(found: re.Match[str]) -> str:
+def _public_part(found: re.Match[str]) -> str:
     path = Path(found[0])
     return path.relative_to(root()).as_posix() if path.is_relative_to(root()) else path.name

@@ -77,7 +77,11 @@ class Experiment:
         uri = store_uri(where)
         file = sqlite_file(uri)
         if file and not create and not file.is_file():
-            raise TrackingError(f"no MLflow store in {file.parent}: it has no {file.name}; give the store's own folder")
+            state = f"it has no {file.name}" if file.parent.is_dir() else "there is no such folder"
+            raise TrackingError(
+                f"no MLflow store in {file.parent}: {state}; give the store's own folder, the "
+                "--tracking of an evaluation or training"
+            )
         with status_line(f"opening the MLflow store {where}"):
             return cls._open(uri, experiment, create)
 

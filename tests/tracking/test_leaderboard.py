@@ -89,7 +89,7 @@ def test_the_command_prints_the_path_or_one_line(board, workspace: Path, tmp_pat
     assert main(["leaderboard", "--tracking", str(workspace)]) == 0
     assert capsys.readouterr().out == f"{workspace / 'leaderboard.html'}\n"
     assert main(["leaderboard", "--tracking", str(tmp_path / "empty")]) == 2
-    assert f"no MLflow store in {tmp_path / 'empty'}: it has no mlflow.db" in capsys.readouterr().err
+    assert f"no MLflow store in {tmp_path / 'empty'}: there is no such folder" in capsys.readouterr().err
     assert not (tmp_path / "empty").exists(), "to look creates nothing"
 
 

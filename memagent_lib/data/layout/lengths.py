@@ -51,7 +51,10 @@ class Length:
     def whole_chunks(self) -> int:
         """The number of chunks. Raises ``ValueError`` for a length in another unit."""
         if self.chunks is None:
-            raise ValueError(f"this task fills whole chunks; set chunks (and chunk_tokens) instead of {self.label}")
+            raise ValueError(
+                "this task fills whole chunks; set chunks (and chunk_tokens) instead of a length in "
+                f"{'tokens' if self.tokens is not None else 'documents'}"
+            )
         return self.chunks
 
     @property

@@ -31,7 +31,8 @@ def export_checkpoint(run: str | Path, step: int | None = None, target: str | Pa
     """
     folder = RunFolder(absolute(run))
     if not folder.config.is_file():
-        raise ExportError(f"{display(folder.path)} is not the folder of a training run: it has no {folder.config.name}")
+        state = f"it has no {folder.config.name}" if folder.path.is_dir() else "there is no such folder"
+        raise ExportError(f"no training run at {display(folder.path)}: {state}")
     checkpoint = _chosen(folder, step)
     to = folder.path / f"step_{checkpoint.step}" / "model"
     if target:
