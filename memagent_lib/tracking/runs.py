@@ -420,11 +420,11 @@ def _is_logged(name: str, value: str, logged: Mapping[str, str]) -> bool:
 def policy_name(model: str | Path) -> str:
     """Return a model's default name in tables and figures: the last part of its folder or hub name.
 
-    Every training run exports to a folder called ``model``, and every checkpoint is in ``actor/huggingface``. These
-    models are named after the two path components before that.
+    Every training run exports to folders called ``model`` and ``adapter``, and every checkpoint is in
+    ``actor/huggingface``. These models are named after the two path components before that.
     """
-    parts = [part for part in Path(model).parts if part not in ("model", "actor", "huggingface", "/")]
-    is_of_a_run = Path(model).name in ("model", "huggingface")
+    parts = [part for part in Path(model).parts if part not in ("model", "adapter", "actor", "huggingface", "/")]
+    is_of_a_run = Path(model).name in ("model", "adapter", "huggingface")
     return "/".join(parts[-2:] if is_of_a_run else parts[-1:]) or "model"
 
 

@@ -446,6 +446,7 @@ def test_a_run_of_a_killed_process_is_ended_at_the_next_opening(workspace: Path)
         ("experiments/pocket/trained/", "trained"),
         ("runs/demo/train/model", "demo/train"),
         ("/data/seed-1/train/model/", "seed-1/train"),
+        ("runs/prose/rl/adapter", "prose/rl"),
         ("train/model", "train"),
         ("model", "model"),
     ],
