@@ -170,7 +170,7 @@ def test_an_export_that_cannot_be_made_says_why(stopped: Path, tmp_path: Path) -
     export_checkpoint(stopped)
     with pytest.raises(ExportError, match="step_8/model exists; remove it, or export to another folder with --out"):
         export_checkpoint(stopped)
-    with pytest.raises(ExportError, match="no training run at .*: it has no config.json"):
+    with pytest.raises(ExportError, match=r"no training run at .*: it has no config\.json"):
         export_checkpoint(tmp_path)
     shutil.rmtree(stopped / "checkpoints")
     with pytest.raises(ExportError, match="has no checkpoint yet"):
