@@ -26,6 +26,11 @@ class PackageConflict(UserError, ImportError):
     """Two installed packages cannot work together. The message names both and the command that helps."""
 
 
+def one_line(error: object) -> str:
+    """Return another library's error, or any text, as one line."""
+    return " ".join(str(error).split())
+
+
 def nearest(name: object, known: Iterable[object]) -> str:
     """Return the end of a message about an unknown name, ``; did you mean 'NAME'?``, or "" if no known name is near."""
     near = get_close_matches(str(name), map(str, known), n=1)

@@ -11,6 +11,7 @@ from typing import Any
 
 from memagent_lib.backends.interface import BackendError, ContentFiltered
 from memagent_lib.backends.retries import RetryableError
+from memagent_lib.errors import one_line
 from memagent_lib.prompts import Request
 from memagent_lib.text import whole_characters
 from memagent_lib.thinking import Parts, Thoughts
@@ -187,7 +188,7 @@ def _detail(detail: Any) -> str:
 
 
 def _one_line(message: Any) -> str:
-    return " ".join(message.split()) if isinstance(message, str) else ""
+    return one_line(message) if isinstance(message, str) else ""
 
 
 def error_in(body: Any) -> tuple[int, bytes] | None:

@@ -161,8 +161,9 @@ def _convert(a: argparse.Namespace) -> int:
     sized = any(value is not None for value in size.values())
     if a.chunk_tokens is not None and a.chunks is None:
         raise ValueError("--chunk-tokens goes with --chunks, the length of a document in chunks; leave it out")
-    chunk_tokens = 5000 if a.chunk_tokens is None else a.chunk_tokens  # 5000 as in MemAgent
-    length = Length(**size, chunk_tokens=chunk_tokens) if sized else None
+    if a.chunk_tokens is not None:  # else the default of Length
+        size["chunk_tokens"] = a.chunk_tokens
+    length = Length(**size) if sized else None
     agents: list[Agent] = []
     known = _no_context_filter(a, agents) if a.drop_known else None
     selection = Selection(first=a.first or 0, n=a.n, seed=a.seed, apart_from=tuple(a.apart_from), known=known)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from memagent_lib.data.examples import Example
 from memagent_lib.data.formats import FORMATS, likely_format
-from memagent_lib.errors import MissingFile
+from memagent_lib.errors import MissingFile, one_line
 from memagent_lib.paths import replacing, require_replaceable
 
 GROUP_ROWS = 4096
@@ -268,7 +268,7 @@ def _damage_named(path: str | Path) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError) as error:
         raise ValueError(
-            f"{path} is a damaged or unfinished parquet file ({' '.join(str(error).split())}); make it again"
+            f"{path} is a damaged or unfinished parquet file ({one_line(error)}); make it again"
         ) from error
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memagent_lib.errors import MissingFile
+from memagent_lib.errors import MissingFile, one_line
 from memagent_lib.evaluation.lines import (
     FINGERPRINTS,
     in_order,
@@ -171,7 +171,7 @@ def _read(file: Path) -> pd.DataFrame:
     try:
         frame = pd.read_parquet(file)
     except (ValueError, OSError) as failure:  # pyarrow's, for a damaged end and for a damaged middle
-        reason = " ".join(str(failure).split())
+        reason = one_line(failure)
         raise ValueError(f"{file} is damaged, or no parquet file ({reason}); move it out of {file.parent}") from None
     if "policy" not in frame:
         raise ValueError(f"{file} holds no results of an evaluation; move it out of {file.parent}")

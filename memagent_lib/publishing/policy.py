@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memagent_lib.errors import MissingFile, UserError
+from memagent_lib.errors import MissingFile, UserError, one_line
 from memagent_lib.models import is_adapter, weight_files
 from memagent_lib.paths import display, input_path
 from memagent_lib.provenance import model_hash
@@ -168,4 +168,4 @@ def card_data(card: str | Path) -> ModelCardData:
     try:
         return ModelCard.load(card, ignore_metadata_errors=True).data
     except (ValueError, YAMLError) as damaged:
-        raise ValueError(" ".join(str(damaged).split())) from damaged
+        raise ValueError(one_line(damaged)) from damaged

@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 import pandas as pd
 
+from memagent_lib.errors import one_line
 from memagent_lib.paths import absolute, bytes_of
 from memagent_lib.processes import Terminated, is_gone, terminable, this_process
 from memagent_lib.provenance import code_version, environment, model_hash
@@ -379,8 +380,9 @@ class Run:
             try:
                 return pd.read_parquet(file)
             except (ValueError, OSError) as failure:  # pyarrow's, for a damaged end and for a damaged middle
-                reason = " ".join(str(failure).split())
-                raise TrackingError(f"run {self.id}: its {name} is damaged ({reason}); log it again") from None
+                raise TrackingError(
+                    f"run {self.id}: its {name} is damaged ({one_line(failure)}); log it again"
+                ) from None
 
 
 def _flat(table: Mapping[str, Any]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from memagent_lib.data.examples import Example
 from memagent_lib.data.formats.answers import accepted_answers, scalar_answer
 from memagent_lib.data.formats.table_rows import CSV_SUFFIXES, SHEET_SUFFIXES, csv_rows, sheet_rows
 from memagent_lib.data.pools import AnyQuestion
-from memagent_lib.errors import MissingFile
+from memagent_lib.errors import MissingFile, one_line
 from memagent_lib.text import whole_characters
 
 T = TypeVar("T")
@@ -245,7 +245,7 @@ def _parquet(path: Path) -> Iterator[Record]:
     except (pa.ArrowException, OSError) as error:
         raise ValueError(
             f"{path}: begins like a parquet file and cannot be read as one after {number:,} rows "
-            f"({' '.join(str(error).split())}); get the file again"
+            f"({one_line(error)}); get the file again"
         ) from error
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memagent_lib.documents.converters.converted import Converted, ConverterOptions, Piece, Source, Unreadable, counted
 from memagent_lib.documents.converters.scanned_pages import recognise_pages
+from memagent_lib.errors import one_line
 from memagent_lib.text import whole_characters
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _open(stream: Any) -> PdfReader:
         count = 0 if is_locked else len(reader.pages)
     except Exception as broken:  # pypdf raises anything from KeyError to RecursionError at broken files
         raise Unreadable(
-            f"no PDF that pypdf can read: {_one_line(broken)}; export it again, or give its text"
+            f"no PDF that pypdf can read: {_reason(broken)}; export it again, or give its text"
         ) from broken
     if is_locked:
         raise Unreadable("encrypted; save a copy without a password")
@@ -162,11 +163,11 @@ def _read(page: PageObject) -> _Page:
     try:
         printed = page.extract_text(visitor_operand_before=measure)
     except Exception as broken:
-        return _Page("", failure=_one_line(broken))
+        return _Page("", failure=_reason(broken))
     try:
         written = list(_annotations(page))
     except Exception as broken:
-        written = [f"[a form or note of this page cannot be read: {_one_line(broken)}]"]
+        written = [f"[a form or note of this page cannot be read: {_reason(broken)}]"]
     text = "\n".join([printed.rstrip(), *written]).strip("\n")
     if printed.strip():
         # Resources say little here: pages may share them, and a title page may have a logo.
@@ -313,9 +314,8 @@ def page_numbers(numbers: Sequence[int]) -> str:
     return f"{noun} {', '.join(listed)}"
 
 
-def _one_line(error: Exception) -> str:
-    message = " ".join(str(error).split())[:200]
-    return message or type(error).__name__
+def _reason(error: Exception) -> str:
+    return one_line(error)[:200] or type(error).__name__
 
 
 @contextmanager
