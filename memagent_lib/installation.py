@@ -5,7 +5,6 @@ This module depends on the installed packages alone, not on the commands or engi
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import sys
@@ -18,13 +17,6 @@ from memagent_lib.paths import PACKAGE, clone
 
 BUILT_FOR_TORCH = ("torchvision", "torchaudio", "torchcodec")
 """Packages that load into torch, and end every engine at its start if they were built for another torch."""
-
-
-def cores() -> int:
-    """Return how many cores this process may use, or the number of all cores if that is unknown (on macOS)."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def install_command() -> str:

@@ -13,7 +13,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from memagent_lib.installation import cores, installed_version
+from memagent_lib.installation import installed_version
+from memagent_lib.machine import cores
 from memagent_lib.models import WEIGHT_FILES, source_hash
 from memagent_lib.paths import PACKAGE, absolute, clone
 

@@ -13,6 +13,8 @@ from typing import Any
 
 from memagent_lib.backends.end_tokens import end_tokens
 from memagent_lib.backends.interface import BackendError, Sampling, require_room
+from memagent_lib.backends.model_shape import config_of, shape_of
+from memagent_lib.machine import free_bytes, multiplies
 from memagent_lib.prompts import Request
 from memagent_lib.tokenizer import Tokenizer
 from memagent_lib.trace import Reply
@@ -21,6 +23,7 @@ BATCH = 64  # requests answered together
 CHECKS = 3  # passes over a draft: after a token that differs, the rest of it may still be right
 WORTHWHILE = 0.3  # the share of drafts that has to be right, token for token, for the next to be checked
 RETRY_DRAFTS = 16  # batches after which drafts that were mostly wrong are checked again
+FLOAT_SHARE = 0.7  # of the free memory, at most, for weights in float32; prompts need some too
 PAD = 0  # masked, so the model never attends to it
 Ids = tuple[int, ...]
 
@@ -49,7 +52,8 @@ class Transformers:
         disable_progress_bar()  # whoever opens a model has a status line already
         self._torch = torch
         self.device = _best_device(torch)
-        self.model = AutoModelForCausalLM.from_pretrained(model, dtype="auto").to(self.device).eval()
+        dtype = _fast_dtype(model) if self.device == "cpu" else "auto"
+        self.model = AutoModelForCausalLM.from_pretrained(model, dtype=dtype).to(self.device).eval()
         self.sampling = sampling
         self._threads = threads
         self._drafts = drafts and not sampling.temperature
@@ -203,6 +207,15 @@ def _hand_out(batch: list[tuple[Request, asyncio.Future]], replies: Sequence[Rep
             future.set_exception(reply)
         else:
             future.set_result(reply)
+
+
+def _fast_dtype(model: str) -> str:
+    """Return ``"float32"`` for weights of a type that the CPU would emulate, if they fit in memory, else ``"auto"``."""
+    config = config_of(model)
+    stored = str(config.dtype or config.get_text_config().dtype).removeprefix("torch.")
+    if multiplies(stored):
+        return "auto"
+    return "float32" if 4 * shape_of(model).parameters < FLOAT_SHARE * free_bytes() else "auto"
 
 
 def _best_device(torch: Any) -> str:

@@ -18,7 +18,6 @@ from tempfile import TemporaryDirectory
 from memagent_lib.cli.arguments import Verbs, add_verb, option
 from memagent_lib.findings import Finding, Health
 from memagent_lib.installation import (
-    cores,
     install,
     install_command,
     installed_version,
@@ -26,6 +25,7 @@ from memagent_lib.installation import (
     torch_conflicts,
     uninstall,
 )
+from memagent_lib.machine import cores, free_bytes, machine_bytes, multiplies
 from memagent_lib.paths import clone, default_model
 
 # For each module, the distributions that may provide it: vLLM's CPU build has a different name.
@@ -99,8 +99,6 @@ def report(findings: list[Finding]) -> int:
 
 
 def _machine(system: str) -> Iterator[Finding]:
-    import psutil
-
     name = "macOS" if system == "Darwin" else system
     elsewhere = ELSEWHERE.get(system, "")
     yield Finding.check("system", f"{name} {platform.machine()}", not elsewhere, elsewhere, Health.NOTE)
@@ -108,16 +106,16 @@ def _machine(system: str) -> Iterator[Finding]:
     fix = "verl and vLLM need Python 3.11 or 3.12: make PYTHON=python3.11 install"
     yield Finding.check("Python", platform.python_version(), supported, fix, Health.MISSING)
     count = cores()
-    yield Finding.check("cores", str(count), count >= 2, "the demo is timed for 2 to 4 cores", Health.NOTE)
-    memory = psutil.virtual_memory()
-    found = f"{_gb(memory.available)} free of {_gb(memory.total)}"
-    yield _enough("memory", memory.available, found, "close other programs, or train with fewer rollouts")
+    half = "bfloat16 in hardware" if multiplies("bfloat16") else "no bfloat16 in hardware, so models compute in float32"
+    yield Finding.check("cores", f"{count}, {half}", count >= 2, "the demo is timed for 2 to 4 cores", Health.NOTE)
+    found = f"{_gb(free_bytes())} free of {_gb(machine_bytes())}"
+    yield _enough("memory", free_bytes(), found, "close other programs, or train with fewer rollouts")
     free = shutil.disk_usage(".").free
     fix = "free some space for checkpoints and Ray's logs"
     yield _enough("disk", free, f"{_gb(free)} free at {Path.cwd()}", fix)
 
 
-def _enough(what: str, available: int, found: str, fix: str) -> Finding:
+def _enough(what: str, available: float, found: str, fix: str) -> Finding:
     need = NEEDED_GB[what]
     return Finding.check(what, found, available >= need << 30, f"less than {need} GB: {fix}", Health.NOTE)
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memagent_lib.errors import UserError
-from memagent_lib.installation import cores
 from memagent_lib.journal import digest
+from memagent_lib.machine import cores, multiplies
 from memagent_lib.models import save_adapter
 from memagent_lib.paths import apply_umask
 from memagent_lib.prompts import Encoder
@@ -177,7 +177,7 @@ def _arguments(recipe: SftRecipe, out: Path, on_cpu: bool) -> Any:
     arguments = TrainingArguments(
         output_dir=str(checkpoints(out)),
         use_cpu=on_cpu,
-        bf16=True,
+        bf16=not on_cpu or multiplies("bfloat16"),
         max_steps=config.steps,
         per_device_train_batch_size=config.batch,
         learning_rate=config.lr,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
+from memagent_lib import machine
 from memagent_lib.cli.main import main
 from memagent_lib.data import load, make, save
 from memagent_lib.prompts import Encoder, Template
@@ -73,6 +74,19 @@ def test_the_loss_of_the_replies_falls(model_folder, tokenizer, data, tmp_path):
     assert len(losses) == 12
     assert losses[-1] < losses[0] - 0.3
     assert (tmp_path / "model/model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(("flags", "half"), [("fpu avx2", False), ("fpu avx2 avx512_bf16", True)])
+def test_products_are_in_bf16_only_in_hardware(flags, half, model_folder, tokenizer, data, tmp_path, monkeypatch):
+    import transformers
+
+    (tmp_path / "cpuinfo").write_text(f"flags\t\t: {flags}\n", encoding="utf-8")
+    monkeypatch.setattr(machine, "CPU_INFO", tmp_path / "cpuinfo")
+    seen = []
+    real = transformers.TrainingArguments
+    monkeypatch.setattr(transformers, "TrainingArguments", lambda **how: seen.append(how["bf16"]) or real(**how))
+    trained(recipe(model_folder, data, steps=2), tokenizer, tmp_path / "out")
+    assert seen == [half]
 
 
 def test_a_stopped_run_continues_as_if_it_had_not_stopped(model_folder, tokenizer, data, tmp_path):

@@ -8,8 +8,6 @@ from memagent_lib.rl.cpu.cpu_memory import (
     FIT_SETTINGS,
     CpuFit,
     fit_of,
-    free_bytes,
-    machine_bytes,
     memory_of,
     require_free,
 )
@@ -30,8 +28,6 @@ __all__ = [
     "cpu_environment",
     "cpu_settings",
     "fit_of",
-    "free_bytes",
-    "machine_bytes",
     "memory_of",
     "require_free",
     "require_platform",

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from memagent_lib.backends import ModelShape
@@ -129,20 +128,6 @@ def _options(window: int, servers: int, workers: int) -> Iterator[CpuFit]:
                 yield CpuFit(micro_batch_tokens=size, servers=count, checkpointing=checkpointing)
 
 
-def machine_bytes() -> float:
-    """Return the memory of this machine, or of the container that this process is in."""
-    import psutil
-
-    return min(psutil.virtual_memory().total, _container_limit())
-
-
-def free_bytes() -> float:
-    """Return the memory that is available on this machine, but at most the limit of this process's container."""
-    import psutil
-
-    return min(psutil.virtual_memory().available, _container_limit())
-
-
 def return_freed_memory() -> None:
     """Return memory that this process has freed to the system, where the C library can (glibc).
 
@@ -176,10 +161,3 @@ def require_free(needed: Mapping[str, float], fit: CpuFit, free: float) -> None:
         f"the run can need {total / 1e9:.1f} GB ({parts}) and {free / 1e9:.1f} GB are free; end other programs, lower "
         f"verl.{MICRO_BATCH} (now {fit.micro_batch_tokens:,}), or set verl.{CHECKPOINTING} = true"
     )
-
-
-def _container_limit() -> float:
-    try:
-        return float(Path("/sys/fs/cgroup/memory.max").read_text())
-    except (OSError, ValueError):  # no container, or "max"
-        return float("inf")

@@ -6,14 +6,13 @@ loading any of these packages.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from memagent_lib.backends import ModelShape, shape_of
-from memagent_lib.installation import cores
+from memagent_lib.machine import cores, machine_bytes, multiplies
 from memagent_lib.prompts import Encoder
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.cpu.cpu_memory import PRECISION, SERVERS, choose_fit, machine_bytes
+from memagent_lib.rl.cpu.cpu_memory import PRECISION, SERVERS, choose_fit
 from memagent_lib.rl.verl.verl_keys import (
     ACTOR,
     CHECKPOINTING,
@@ -31,7 +30,6 @@ from memagent_lib.rl.verl.verl_keys import (
 LARGEST_BUCKET_MB = 2048
 MOST_SERVERS = 2  # of a worker: each needs memory for vLLM and a cache
 HALF_FROM = 30_000_000  # parameters: a smaller model spends its time outside of matrix products
-HALF_FLAGS = {"avx512_bf16", "amx_bf16"}  # of a processor that multiplies matrices in bf16
 
 
 def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
@@ -98,15 +96,7 @@ def computes_in_half(shape: ModelShape) -> bool:
 
     The optimizer's weights stay in fp32. An update of SmolLM2-135M is 1.6 times faster for it.
     """
-    return shape.parameters >= HALF_FROM and bool(HALF_FLAGS & _processor_flags())
-
-
-def _processor_flags() -> set[str]:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:  # not Linux
-        return set()
-    return set(next((line.split(":", 1)[1] for line in lines if line.startswith("flags")), "").split())
+    return shape.parameters >= HALF_FROM and multiplies("bfloat16")
 
 
 def servers_of_node(recipe: Recipe) -> int:

@@ -8,9 +8,10 @@ import sys
 import time
 from pathlib import Path
 
+from memagent_lib.machine import free_bytes
 from memagent_lib.paths import absolute, write_atomically
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.cpu import free_bytes, require_free
+from memagent_lib.rl.cpu import require_free
 from memagent_lib.rl.run.checks import active, checked, require_training, resolved
 from memagent_lib.rl.run.training_plan import TrainingPlan
 from memagent_lib.rl.run.training_run import POLL_S, RunError, TrainingRun

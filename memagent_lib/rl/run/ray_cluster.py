@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from memagent_lib.clusters import LOCAL, require_answer, start_ray
-from memagent_lib.installation import cores
+from memagent_lib.machine import cores
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run.training_run import RunError
 from memagent_lib.rl.run_folder import RunFolder

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 from memagent_lib.backends import ModelShape, config_of, shape_of
 from memagent_lib.data import count
 from memagent_lib.errors import UserError
+from memagent_lib.machine import machine_bytes
 from memagent_lib.paths import absolute, bytes_of, free_disk
 from memagent_lib.prompts import Encoder
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.cpu import FIT_SETTINGS, CpuFit, fit_of, machine_bytes, memory_of
+from memagent_lib.rl.cpu import FIT_SETTINGS, CpuFit, fit_of, memory_of
 from memagent_lib.rl.run.checks import check_leftovers, models_checked, require_training, resolved
 from memagent_lib.rl.run.data_check import bad_examples, guessable, require_enough, unusable
 from memagent_lib.rl.run.gpu_memory import FP32, GpuMemory

@@ -1,0 +1,56 @@
+"""The type of numbers that transformers computes in: as stored, or float32 where a CPU would only emulate that type."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from memagent_lib import machine
+from memagent_lib.agent import run_sync
+from memagent_lib.backends import open_backend
+from memagent_lib.backends import transformers as backend_module
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU weights are used as they are stored")
+
+
+@pytest.fixture(scope="module", params=["bfloat16", "float16"])
+def half_model(request, model_folder, tmp_path_factory) -> tuple[str, str]:
+    """A model folder with weights of two bytes, and what they are."""
+    from transformers import AutoModelForCausalLM
+
+    folder = tmp_path_factory.mktemp(request.param) / "model"
+    shutil.copytree(model_folder, folder)
+    AutoModelForCausalLM.from_pretrained(model_folder, dtype=request.param).save_pretrained(folder)
+    return str(folder), request.param
+
+
+def computed_in(model: str) -> str:
+    backend = open_backend("transformers", model, threads=1)
+    run_sync(backend.close())
+    return str(backend.model.dtype).removeprefix("torch.")
+
+
+def processor(monkeypatch: pytest.MonkeyPatch, folder: Path, flags: str) -> None:
+    (folder / "cpuinfo").write_text(f"flags\t\t: {flags}\n", encoding="utf-8")
+    monkeypatch.setattr(machine, "CPU_INFO", folder / "cpuinfo")
+
+
+def test_emulated_types_are_widened_to_float32(half_model, tmp_path, monkeypatch):
+    processor(monkeypatch, tmp_path, "fpu avx2")
+    assert computed_in(half_model[0]) == "float32"
+
+
+def test_types_in_hardware_are_used_as_they_are(half_model, tmp_path, monkeypatch):
+    processor(monkeypatch, tmp_path, "fpu avx2 avx512_bf16 avx512_fp16")
+    assert computed_in(half_model[0]) == half_model[1]
+
+
+def test_weights_without_room_in_float32_stay_as_they_are(half_model, tmp_path, monkeypatch):
+    processor(monkeypatch, tmp_path, "fpu avx2")
+    monkeypatch.setattr(backend_module, "free_bytes", lambda: 1000.0)
+    assert computed_in(half_model[0]) == half_model[1]
+
+
+def test_weights_in_float32_stay_so(model_folder):
+    assert computed_in(model_folder) == "float32"
