@@ -63,3 +63,16 @@ def test_equations_of_rtf_are_noted():
 
 def test_rtf_that_is_cut_off_in_many_headers_is_read():
     assert converted(rb"{\rtf1\ansi seen" + rb"{\header " * 20_000 + b"Case 4711}") == ("Case 4711\nseen\n", [])
+
+
+@pytest.mark.parametrize(
+    ("markup", "text", "notes"),
+    [
+        (rb"a \{\v x\} b\par {c} d", "a {x} b\nc d\n", []),
+        (rb"a \\{\v x} b", "a \\ b\n", ["1 hidden passage left out from a.rtf"]),
+        (rb"a \{{\v x}\} b", "a {} b\n", ["1 hidden passage left out from a.rtf"]),
+    ],
+    ids=["a brace of the text", "a backslash of the text", "a group between braces"],
+)
+def test_a_brace_of_the_text_begins_no_hidden_group(markup, text, notes):
+    assert converted(rb"{\rtf1\ansi " + markup + b"}") == (text, notes)

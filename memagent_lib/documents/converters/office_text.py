@@ -54,7 +54,9 @@ def word_text(source: Source, _: ConverterOptions) -> Converted:
         body, unnumbered = _prepared(archive, left_out)
         try:
             page = mammoth.convert_to_html(
-                body, style_map="comment-reference => sup", convert_image=mammoth.images.img_element(_no_picture)
+                body,
+                style_map="comment-reference => sup",
+                convert_image=mammoth.images.img_element(lambda _: {"src": ""}),
             )
         except Exception as broken:  # mammoth checks nothing: KeyError, ExpatError and others for a damaged file
             raise Unreadable(f"no Word document that mammoth can read ({broken}); save it again") from broken
@@ -68,10 +70,6 @@ def word_text(source: Source, _: ConverterOptions) -> Converted:
     pieces.append(Piece(text))
     pieces += [Piece(f"{line}\n", "footer") for line in around["footer"]]
     return Converted(pieces, [f"{note} from {source.name}" for note in notes])
-
-
-def _no_picture(_: object) -> dict[str, str]:
-    return {"src": ""}
 
 
 def _around(archive: zipfile.ZipFile, kind: str, left_out: Counter[str]) -> Iterator[str]:
@@ -175,7 +173,7 @@ def rtf_text(source: Source, _: ConverterOptions) -> Converted:
     if r"\listtext" not in markup:
         # The numbers of paragraphs, which the newer form has as \listtext.
         markup, _ = _rewritten(markup, "pntext", lambda number: f"{{{number}}}")
-    markup, hidden = _rewritten(markup, "v(?![0-9])", _nothing)
+    markup, hidden = _rewritten(markup, "v(?![0-9])", lambda _: "")
     equations = sum(1 for _ in _groups(markup, "moMath"))
     markup = markup.replace(r"\ansicpg10000", "")  # Macintosh, which Python knows by another name
     page = re.search(r"\\(mac|pca|pc)\b", markup[:400])
@@ -183,7 +181,7 @@ def rtf_text(source: Source, _: ConverterOptions) -> Converted:
     if page and r"\ansicpg" not in markup[:400]:
         encoding = _RTF_PAGES[page[1]]
     around = {kind: _rtf_around(markup, f"{kind}[lrf]?", encoding) for kind in ("header", "footer")}
-    markup, _ = _rewritten(markup, "(?:header|footer)[lrf]?", _nothing)
+    markup, _ = _rewritten(markup, "(?:header|footer)[lrf]?", lambda _: "")
     text = _rtf_to_text(markup, encoding)
     if not text.endswith("\n"):
         text += "\n"
@@ -220,10 +218,6 @@ def _rtf_around(markup: str, word: str, encoding: str) -> list[str]:
     return list(dict.fromkeys(line for line in lines if line))
 
 
-def _nothing(_: str) -> str:
-    return ""
-
-
 def _text_boxes(shape: str) -> str:
     return "".join(_bracketed("text box", box.inside) for box in _groups(shape, "shptxt"))
 
@@ -244,13 +238,15 @@ def _groups(markup: str, word: str) -> Iterator[_Group]:
     """Yield the groups that begin with the control word of the pattern ``word``, but not the groups inside of them."""
     at = 0
     closing: dict[int, int] | None = None
-    for found in re.compile(rf"\{{\s*(?:\\\*\s*)?\\{word}(?![A-Za-z])").finditer(markup):
-        if found.start() < at:
+    # An even number of backslashes before the brace, because \{ is a brace of the text.
+    for found in re.compile(rf"(?<!\\)(?:\\\\)*(\{{)\s*(?:\\\*\s*)?\\{word}(?![A-Za-z])").finditer(markup):
+        start = found.start(1)
+        if start < at:
             continue
-        close = _closing_brace(markup, found.start()) if closing is None else closing.get(found.start())
+        close = _closing_brace(markup, start) if closing is None else closing.get(start)
         if close is not None:
             at = close + 1
-            yield _Group(found.start(), at, markup[found.end() : close])
+            yield _Group(start, at, markup[found.end() : close])
         elif closing is None:
             # A file that is cut off may have many such groups, each of which would be searched to its end.
             closing = _closing_braces(markup)
