@@ -16,13 +16,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from memagent_lib import paths, provenance
-from memagent_lib.backends import Backend, Sampling, open_backend, require_backend, require_engines
+from memagent_lib.backends import (
+    BACKENDS,
+    Backend,
+    Sampling,
+    backend_for_one_reading,
+    open_backend,
+    require_backend,
+    require_engines,
+)
 from memagent_lib.bad_memory import OnBadMemory
 from memagent_lib.driver import Observer as Observer
 from memagent_lib.driver import TurnStore as TurnStore
 from memagent_lib.driver import drive as drive
 from memagent_lib.driver import gather as gather
-from memagent_lib.models import HUB_NAME, find_model, hub_file
+from memagent_lib.models import HUB_NAME, find_model, hub_file, load_tokenizer
 from memagent_lib.plugins import plugin_hash
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.readers import READERS, Reader, reader_named, require_continues
@@ -128,7 +136,7 @@ def _settings_file(model: str | Path) -> Path | None:
 
 def open_agent(
     model: str | Path = "",
-    backend: str | Backend = "vllm",
+    backend: str | Backend | None = None,
     *,
     reader: str | Reader | None = None,
     template: str | Path | Template | None = None,
@@ -144,18 +152,21 @@ def open_agent(
     The reader, template, budget, arguments of the chat template and ``on_bad_memory`` that are not set come from the
     model's ``memagent.json``, in its folder or on the hub, or else from the defaults of :class:`AgentSettings`.
     ``model`` is a folder, a GGUF file, a hub name, or a server's name for its model; in the last case ``tokenizer``
-    names a folder or hub model with the same tokenizer. ``reader`` is a name or ``FILE.py:NAME``. ``budget`` may set
-    only some sizes (``{"chunk_tokens": 2000}``). ``chat_template`` sets arguments of the model's chat template
+    names a folder or hub model with the same tokenizer. ``backend`` is a name or an object; the default is that of
+    ``memagent read`` (:func:`~memagent_lib.backends.backend_for_one_reading`), or ``vllm`` with ``engines``. Name
+    ``vllm`` to read many documents. ``reader`` is a name or ``FILE.py:NAME``. ``budget`` may set only some sizes
+    (``{"chunk_tokens": 2000}``). ``chat_template`` sets arguments of the model's chat template
     (``{"enable_thinking": False}``); an argument that the template does not use is refused. ``on_bad_memory`` is what
     happens to a reply that is no memory (:class:`~memagent_lib.bad_memory.OnBadMemory`). ``options`` are passed to the
     backend: ``base_url``, ``api_key``, ``api`` and ``extra`` to ``openai``, ``threads`` to ``vllm`` and
     ``transformers``, ``drafts`` to ``transformers``, and ``window`` to any of them; ``engines`` opens several, on a Ray
     ``cluster`` (:class:`~memagent_lib.backends.EnginePool`). ``None``, 0 and empty values mean the default.
     """
-    if isinstance(backend, str):
-        # Both before a tokenizer is downloaded.
-        require_backend(backend)
-        require_engines(backend, options.get("engines") or 0, options.get("cluster") or "")
+    if backend is None or isinstance(backend, str):
+        engines = options.get("engines") or 0
+        backend = backend or _default_backend(str(model), engines)
+        require_backend(backend)  # both before a tokenizer is downloaded
+        require_engines(backend, engines, options.get("cluster") or "")
     remote = backend == "openai"
     # A server has its own names for models, even some that end in .gguf.
     path = paths.model_path(str(model)) if remote else find_model(str(model))
@@ -174,17 +185,30 @@ def open_agent(
     arguments = trained.chat_template | dict(chat_template or {})
     encoder = Encoder(tokenizer.with_chat_arguments(arguments), template, budget)
     if isinstance(backend, str):
-        # False counts as set although it is empty: it switches an option off (drafts=False).
-        set_options = {name: value for name, value in options.items() if value is False or value}
-        if backend == "openai":  # a server has its own threads, and notebooks set the parameter for every backend
-            set_options.pop("threads", None)
-        if arguments and set_options.get("api") == "chat":  # the server renders its own chat template
-            set_options["extra"] = {"chat_template_kwargs": arguments} | dict(set_options.get("extra", {}))
+        set_options = _set_options(backend, options, arguments)
         if backend == "vllm":
             set_options["needed_window"] = needed_window(encoder, reader)
         with status_line(f"loading {Path(model).name} with {backend}"):
             backend = open_backend(backend, path, sampling, **set_options)
     return Agent(encoder, backend, reader, provenance.model_hash(path), action, tokenizer.digest)
+
+
+def _set_options(backend: str, options: Mapping[str, Any], chat_arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are set and that the backend takes."""
+    # False counts as set although it is empty: it switches an option off (drafts=False).
+    set_options = {name: value for name, value in options.items() if value is False or value}
+    if backend == "openai":  # a server has its own threads, and notebooks set the parameter for every backend
+        set_options.pop("threads", None)
+    if chat_arguments and set_options.get("api") == "chat":  # the server renders its own chat template
+        set_options["extra"] = {"chat_template_kwargs": chat_arguments} | dict(set_options.get("extra", {}))
+    return set_options
+
+
+def _default_backend(model: str, engines: int) -> str:
+    if engines:
+        return next(iter(BACKENDS))
+    with status_line(f"choosing a backend for {Path(model).name}"):  # it may import torch
+        return backend_for_one_reading(model)
 
 
 def _require_known_kinds(template: Template, reader: Reader) -> None:
@@ -213,7 +237,7 @@ def needed_window(encoder: Encoder, reader: Reader) -> int:
 
 def _tokenizer(model: str, named: bool) -> Tokenizer:
     try:
-        return Tokenizer.load(find_model(model))
+        return load_tokenizer(model)
     except OSError as unknown:
         if isinstance(unknown, FileNotFoundError) and not model.lower().endswith(".gguf"):
             raise

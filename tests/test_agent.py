@@ -296,6 +296,18 @@ def test_opening_names_the_model_and_the_backend_it_waits_for(monkeypatch):
     assert waits == ["loading the tokenizer of warm_start", "loading warm_start with vllm"]
 
 
+def test_without_a_name_the_backend_is_that_of_one_reading(monkeypatch):
+    import torch
+
+    opened = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(driver, "open_backend", lambda kind, *a, **k: opened.append(kind) or Scripted(str))
+    small = "experiments/pocket/warm_start"
+    for options in ({}, {"backend": ""}, {"engines": 2}, {"backend": "vllm"}):
+        open_agent(small, **options)
+    assert opened == ["transformers", "transformers", "vllm", "vllm"]
+
+
 def test_the_needed_window_is_that_of_the_widest_reader(encoder):
     window = needed_window(encoder, READERS["blind"])
     for each in READERS.values():

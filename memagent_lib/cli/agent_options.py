@@ -26,13 +26,13 @@ SIZES = {
 def add_agent_options(
     verb: argparse.ArgumentParser,
     several_readers: bool = False,
-    on_bad_memory: str = "take",
+    on_bad_memory: str = "take, as in training",
     small_models_in_transformers: bool = False,
 ) -> None:
     """Add the options from which :func:`agent_of` opens an agent.
 
-    With ``several_readers``, ``--reader`` may be repeated, and its value is a list. ``on_bad_memory`` is the default
-    that the help of ``--on-bad-memory`` states; it is not applied here. With ``small_models_in_transformers``,
+    With ``several_readers``, ``--reader`` may be repeated, and its value is a list. ``on_bad_memory`` says the
+    default in the help of ``--on-bad-memory`` and why; it is not applied here. With ``small_models_in_transformers``,
     ``--backend`` has no default, and its help states that of :func:`~memagent_lib.backends.backend_for_one_reading`.
     """
     from memagent_lib.bad_memory import OnBadMemory

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import os
 import re
 import shlex
 import sys
@@ -12,11 +13,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from memagent_lib.errors import nearest
+from memagent_lib.paths import require_replaceable
 
 Verbs = argparse._SubParsersAction
 # Top-level keys that only the files of one verb have, the most telling first: recipes of `memagent train` and
 # `memagent sft` have others in common.
 _FILE_KEYS = {"sft": {"sft"}, "sweep": {"notebook", "stage", "grid", "points"}, "train": {"train", "verl", "rewards"}}
+_BEGINNING_BYTES = 500  # in which every kind of file that a command writes has its mark
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
@@ -61,6 +64,8 @@ class VerbParser(argparse.ArgumentParser):
                 continue
             if not any(known.startswith(flag) for known in self._option_string_actions):
                 hint = nearest(flag, self._option_string_actions)
+                if os.path.exists(word):
+                    hint = f"; for the file of this name write {shlex.quote(f'./{word}')}"
                 self.error(f"no option {flag!r}{hint}")
 
     def _parse_anywhere(self, args: Any, namespace: Any) -> tuple[argparse.Namespace, list[str]]:
@@ -121,6 +126,31 @@ def require_port(flag: str, port: int, free: bool = False) -> None:
     if not lowest <= port <= 65535:
         any_free = " (0 for any free one)" if free else ""
         raise ValueError(f"{flag} must be 1 to 65535{any_free}, got {port}")
+
+
+def require_page(flag: str, path: str | Path) -> None:
+    """Raise ``ValueError`` unless ``path``, a page to write, is named as HTML and may be written."""
+    if Path(path).suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"{flag} names {path}, and the page is HTML; end its name in .html")
+    require_replaceable(path)
+    require_own(flag, path, 'class="ma-page"', "page")
+
+
+def require_own(flag: str, path: str | Path, mark: str, what: str) -> None:
+    """Raise ``ValueError`` if ``path`` is a file of something else: not empty, and without ``mark`` at its beginning.
+
+    ``what`` names the kind of file that has the mark, and that a command may therefore replace.
+    """
+    file = Path(path)
+    if not file.is_file():
+        return
+    with open(file, "rb") as content:
+        beginning = content.read(_BEGINNING_BYTES)
+    if beginning and mark.encode() not in beginning:
+        raise ValueError(
+            f"{flag} names {path}, which is there already and is no {what} that memagent wrote; choose another name, "
+            "or remove that file"
+        )
 
 
 def file_of(verb: str, path: str) -> Path:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from memagent_lib.cli.agent_options import add_chat_template_option, chat_template_of
 from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option, switch, warn
-from memagent_lib.models import find_model
+from memagent_lib.models import find_model, load_tokenizer
 from memagent_lib.paths import default_model, display
 from memagent_lib.settings import key_value
 
@@ -106,7 +106,6 @@ def _refuse_without_effect(a: argparse.Namespace) -> None:
 
 def _make(a: argparse.Namespace) -> int:
     from memagent_lib.data import FORMATS, TASKS, configured, make, require_parquet
-    from memagent_lib.text import Tokenizer
 
     if a.task in FORMATS and a.task not in TASKS:
         raise ValueError(
@@ -126,7 +125,7 @@ def _make(a: argparse.Namespace) -> int:
         a.task,
         n,
         a.seed or 0,
-        Tokenizer.load(counting),
+        load_tokenizer(counting),
         length_tokens=a.length_tokens,
         chunks=a.chunks,
         documents=a.documents,
@@ -145,7 +144,6 @@ def _make(a: argparse.Namespace) -> int:
 def _convert(a: argparse.Namespace) -> int:
     from memagent_lib.data import Length, Selection, convert, require_options, require_parquet
     from memagent_lib.paths import require_apart
-    from memagent_lib.text import Tokenizer
 
     # Files may follow --from directly or, after another option, be parsed as a task's name and parameters.
     words = [*a.origin, *filter(None, [a.task]), *a.settings]
@@ -172,7 +170,7 @@ def _convert(a: argparse.Namespace) -> int:
     _warn_of_guesses(rule)
     tokenizer = None
     if length:
-        tokenizer = Tokenizer.load(_counting_model(a.model))
+        tokenizer = load_tokenizer(_counting_model(a.model))
     try:
         chosen, examples = convert(form, paths, selection, length=length, tokenizer=tokenizer, rule=rule, **options)
     finally:

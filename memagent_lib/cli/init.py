@@ -27,6 +27,25 @@ PROJECT = """\
 # What they take where no model is named.
 model = "{model}"
 """
+README = """\
+# A folder of `memagent init`
+
+Commands that run in this folder, or below it, find its notebooks, recipes, small policies and runs.
+
+The notes beside notebooks and recipes are those of the project's clone, which has a Makefile and an environment of its
+own; this folder has neither:
+
+| in a clone | here |
+|---|---|
+| `make lab` | `memagent lab` |
+| `make demo` | `memagent demo` |
+| `make doctor` | `memagent doctor` |
+| `make install EXTRA=gpu` | `memagent doctor` names the packages that are missing, and the command that installs them |
+| `.venv/bin/memagent`, `.venv/bin/python` | `memagent`, `python` |
+| any other `make` | needs a clone |
+
+Begin with `memagent lab` and the notebook `00_quickstart`; [notebooks/README.md](notebooks/README.md) is a tour.
+"""
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -67,6 +86,7 @@ def starter() -> dict[str, bytes]:
         raise MissingFile("the library's notebooks and recipes are not installed; install its wheel, or run in a clone")
     project = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
     contents = {"pyproject.toml": PROJECT.format(model=project["memagent"]["model"]).encode()}
+    contents["README.md"] = README.encode()
     for target, patterns in project["setuptools"]["data-files"].items():
         if target == SHARE:  # pyproject.toml, which is for building the library
             continue

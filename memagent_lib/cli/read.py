@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from memagent_lib.cli.agent_options import add_agent_options, agent_of
-from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option, warn
+from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option, require_own, require_page, warn
 
 if TYPE_CHECKING:
     from memagent_lib.agent import Agent
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 2  # a conversion that takes longer gets a progress bar
 SAMPLE_CHARS = 20_000  # from which the number of chunks is estimated
+KEPT = "keep, because one comment would lose all that was read; memagent evaluate takes it, as training does"
 EXAMPLES = """\
 examples:
   memagent read contract.pdf --question "Who signs?" --model Qwen/Qwen2.5-7B-Instruct --html report.html
@@ -34,7 +35,7 @@ def add_parser(verbs: Verbs) -> None:
     verb.add_argument("paths", nargs="+", metavar="PATH", help=paths)
     several = "a question; repeat it for more, all answered in one pass. Needed unless --previous has questions"
     option(verb, "--question", "TEXT", several, action="append", default=[])
-    add_agent_options(verb, on_bad_memory="keep", small_models_in_transformers=True)
+    add_agent_options(verb, on_bad_memory=KEPT, small_models_in_transformers=True)
     files = verb.add_argument_group("files")
     option(files, "--encoding", "NAME", "read text, HTML, XML and subtitles in this encoding: utf-8, cp1252, ...")
     option(files, "--ocr", "LANGUAGE", "recognise the text of scanned pages with tesseract: eng, deu+fra, ...")
@@ -142,6 +143,10 @@ def _document(a: argparse.Namespace) -> Document:
     require_apart({"--journal": a.journal, "--save": a.save, "--html": a.html}, a.paths)
     if a.previous:  # --save may name the same file, which then has the longer reading
         require_apart({"--html": a.html}, [a.previous])
+    if a.html:
+        require_page("--html", a.html)
+    if a.save:
+        require_own("--save", a.save, '"memagent_reading"', "reading")
     options = ConverterOptions(encoding=a.encoding, ocr=a.ocr)
     start = 0
     parts = ()

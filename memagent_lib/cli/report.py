@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option, warn
+from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option, require_page, warn
 
 EXAMPLES = """\
 examples:
@@ -29,11 +29,14 @@ def run(a: argparse.Namespace) -> int:
     from memagent_lib.status_line import status_line
     from memagent_lib.tracking import EVALUATIONS, Experiment, mlflow_page
 
+    out = absolute(a.out or f"{a.folder}/report.html")
+    if a.out or out.is_file():
+        require_page("--out", out)
     if a.tracking:  # a misspelt one would become a new, empty store
         Experiment.open(a.tracking, create=False)
     with status_line(f"writing the report of {a.folder}"):
         report = EvaluationReport.of(a.folder, a.tracking, a.first)
-        path = report.page().save(absolute(a.out or f"{a.folder}/report.html"))
+        path = report.page().save(out)
     warn(*report.warnings)
     print(path)
     look_next(mlflow=mlflow_page(report.experiment.uri, f"experiments/{report.experiment.experiment_id}/{EVALUATIONS}"))

@@ -60,9 +60,7 @@ def run(a: argparse.Namespace) -> int:
     encoder, data = _lessons(recipe)
     if a.resume:
         checkpoint_to_resume(recipe, out, rows_hash(data))
-    tokens = sum(len(row.prompt) + len(row.reply) for row in data)
-    turns = recipe.sft.steps * recipe.sft.batch
-    print(f"{len(data):,} lessons of {tokens:,} tokens; {turns:,} turns are trained, {turns / len(data):.1f} of each")
+    _print_amounts(data, recipe.sft)
     if a.dry_run:
         _print(data, encoder)
         return 0
@@ -102,21 +100,24 @@ def _lessons(recipe: SftRecipe) -> tuple[Encoder, list[Row]]:
     from memagent_lib.backends import trained_window
     from memagent_lib.data import load
     from memagent_lib.evaluation import read_results
+    from memagent_lib.models import load_tokenizer
     from memagent_lib.paths import absolute
     from memagent_lib.prompts import Encoder, Template
     from memagent_lib.readers import reader_named
-    from memagent_lib.sft import lessons_from_examples, lessons_from_traces, rows
-    from memagent_lib.text import Tokenizer
+    from memagent_lib.sft import differing_readings, lessons_from_examples, lessons_from_traces, rows
 
     reading = recipe.reading
     reader = reader_named(reading.reader)
     template = Template.load(reading.template)
-    encoder = Encoder(Tokenizer.load(recipe.model.path), template, reading.budget, reader.prompts)
+    encoder = Encoder(load_tokenizer(recipe.model.path), template, reading.budget, reader.prompts)
     model = recipe.model.path
     encoder.require_window(trained_window(model), f"the model {model}")
     left_out: Counter[str] = Counter()
     if recipe.data.traces:
         results = [result for folder in recipe.data.traces for result in read_results(absolute(folder) / "readings")]
+        for folder in recipe.data.traces:
+            differing = differing_readings(absolute(folder) / "readings", encoder, reader.prompts)
+            warn(*(f"{folder} was read with {each}" for each in differing))
         found = lessons_from_traces(results, reader, left_out)
     else:
         examples = [example for file in recipe.data.train for example in load(absolute(file))]
@@ -160,6 +161,15 @@ def _warn_of_no_room(examples: Sequence[Example], encoder: Encoder, config: SftC
             f"longer than a memory of {encoder.budget.memory_tokens:,} tokens; their answers are taught as unknown, so "
             "raise reading.memory_tokens or take other examples"
         )
+
+
+def _print_amounts(data: Sequence[Row], config: SftConfig) -> None:
+    number = len(data)
+    if config.batch > number:
+        warn(f"sft.batch is {config.batch:,} and there are {number:,} lessons, so a step takes each of them once")
+    tokens = sum(len(row.prompt) + len(row.reply) for row in data)
+    turns = config.steps * min(config.batch, number)
+    print(f"{number:,} lessons of {tokens:,} tokens; {turns:,} turns are trained, {turns / number:.1f} of each")
 
 
 def _print(data: list[Row], encoder: Encoder) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from memagent_lib.cli.arguments import Verbs, add_verb, option
+from memagent_lib.cli.arguments import Verbs, add_verb, option, require_own
 from memagent_lib.settings import toml_value
 
 # The names that other projects use for our placeholders.
@@ -26,6 +26,7 @@ PART_NAMES = {
 }
 PARTS = {name: part for part, names in PART_NAMES.items() for name in names}
 OURS = "chunk_first"
+IMPORTED_BY = "by `memagent template import`"
 EXAMPLES = """\
 The file needs two string constants: one with placeholders for question, chunk and memory, and one for question and
 memory. Nothing in it is run. If several fit, --read and --answer choose among them. The text for an empty memory is a
@@ -67,6 +68,7 @@ def run(a: argparse.Namespace) -> int:
 
     if not a.out.endswith(".toml"):
         raise ValueError(f"a template is a .toml file, and --out is {a.out!r}; write --out NAME.toml")
+    require_own("--out", a.out, IMPORTED_BY, "template")
     constants = string_constants(Path(a.file))
     texts, sources = template_texts(constants, a.read, a.answer, a.empty_memory)
     ours = Template.load(OURS)
@@ -240,7 +242,7 @@ def differences(template, ours) -> list[str]:
 
 def to_toml(template, source: str) -> str:
     """Return a template as TOML text. The key ``verbatim`` in it preserves white space around the prompts."""
-    lines = [f"# The prompts of {Path(source).name}, by `memagent template import`.", "verbatim = true"]
+    lines = [f"# The prompts of {Path(source).name}, {IMPORTED_BY}.", "verbatim = true"]
     for name in ("empty_memory", "read", "answer", "direct", "blind"):
         lines.append(f"{name} = {_toml_text(getattr(template, name))}")
     return "\n".join(lines) + "\n"

@@ -67,11 +67,15 @@ def run(a: argparse.Namespace) -> int:
     config = panel.load_recipe(recipe, a.settings)
     out = absolute(a.out or f"runs/{Path(a.recipe).stem}")
     if a.dry_run:
-        from memagent_lib.rl import dry_run
+        from memagent_lib.rl import PlanError, dry_run
 
         plan = dry_run(config, out, a.resume)
+        try:
+            plan.check()
+        except PlanError:  # what does not fit is in the plan's lines; too few examples for a step leave no plan
+            print("\n".join(plan.lines()))
+            raise
         print("\n".join(plan.lines()))
-        plan.check()
         missing = [file for file in (*config.data.files, *config.data.eval) if not Path(file).is_file()]
         if missing:
             named = ", ".join(display(Path(file)) for file in missing)

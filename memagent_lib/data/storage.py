@@ -51,12 +51,31 @@ def save(examples: Iterable[Example], path: str | Path) -> Path:
 
 
 def require_parquet(path: str | Path) -> None:
-    """Raise ``ValueError`` unless ``path``, a file to write, ends in ``.parquet`` and can be written."""
+    """Raise ``ValueError`` unless ``path``, a file to write, ends in ``.parquet`` and can be written.
+
+    A file that is there is replaced only if it has examples, or is empty or damaged.
+    """
     if Path(path).suffix != ".parquet":
         raise ValueError(
             f"examples are written as parquet, which verl and pandas read; end the name {path} in .parquet"
         )
     require_replaceable(path)
+    if Path(path).is_file() and _has_something_else(Path(path)):
+        raise ValueError(
+            f"{path} is there already and is no file of examples; choose another name, or remove that file"
+        )
+
+
+def _has_something_else(path: Path) -> bool:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not _begins_like_parquet(path):
+        return path.stat().st_size > 0
+    try:
+        return not set(COLUMNS) <= set(pq.read_schema(path).names)
+    except (pa.ArrowException, OSError):  # damaged; the errors of reading it advise to make it again
+        return False
 
 
 def load(path: str | Path, limit: int | None = None) -> list[Example]:
@@ -88,10 +107,12 @@ def stream(path: str | Path, limit: int | None = None) -> Iterator[Example]:
     """Yield the examples of a parquet file in order, at most ``limit`` of them.
 
     Only one row group's documents are in memory at a time. Raises :class:`MissingFile` if there is no such file, and
-    ``ValueError`` if it is damaged or does not contain examples.
+    ``ValueError`` if it is damaged or does not contain examples, or if ``limit`` is negative.
     """
     import pyarrow.parquet as pq
 
+    if limit is not None and limit < 0:
+        raise ValueError(f"limit must be at least 0, or None for all examples, got {limit}")
     file = pq.ParquetFile(_checked(path), read_dictionary=["document"])
     yielded = 0
     for group in range(file.num_row_groups):

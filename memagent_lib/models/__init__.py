@@ -5,7 +5,7 @@ folder, or a hub name. This package depends on no engine, and loads weights only
 """
 
 from memagent_lib.models.adapters import is_adapter, record_base, require_adapter_of, shapes_of
-from memagent_lib.models.finding import find_model, name_of, source_hash
+from memagent_lib.models.finding import find_model, load_tokenizer, name_of, source_hash
 from memagent_lib.models.hub_files import HUB_NAME, cached_folder, hub_file
 from memagent_lib.models.lora import WEIGHTS_FILE, merged_weights, save_adapter
 from memagent_lib.models.model_cache import TOKENIZER_FILES, WEIGHT_FILES, ModelError, source_of, weight_files
@@ -24,6 +24,7 @@ __all__ = [
     "find_model",
     "hub_file",
     "is_adapter",
+    "load_tokenizer",
     "merged_weights",
     "models_table",
     "name_of",

@@ -8,8 +8,10 @@ from memagent_lib import paths
 from memagent_lib.errors import MissingFile
 from memagent_lib.models.adapters import is_adapter, merged_adapter, merged_hash
 from memagent_lib.models.gguf_files import converted
+from memagent_lib.models.hub_files import why_unreachable
 from memagent_lib.models.model_cache import file_hash, source_of
 from memagent_lib.models.published import PUBLISHED
+from memagent_lib.tokenizer import Tokenizer
 
 
 def find_model(model: str) -> str:
@@ -30,6 +32,20 @@ def find_model(model: str) -> str:
         return str(PUBLISHED[model].require_folder())
     file = gguf_file(model)
     return str(converted(file)) if file else path
+
+
+def load_tokenizer(model: str) -> Tokenizer:
+    """Load the tokenizer of what :func:`find_model` finds for ``model``.
+
+    Raises what both raise; an :class:`OSError` tells a hub that could not be asked from one that has no such model.
+    """
+    try:
+        return Tokenizer.load(find_model(model))
+    except OSError as failure:
+        unreachable = why_unreachable(failure)
+        if not unreachable:
+            raise
+        raise OSError(f"no tokenizer for {model!r} on this machine, and {unreachable}") from failure
 
 
 def name_of(folder: Path) -> str:

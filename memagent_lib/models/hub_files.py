@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from memagent_lib.errors import one_line
+
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _REQUEST_S = 10
 
@@ -33,6 +35,24 @@ def hub_file(model: str, name: str) -> Path | None:
             raise OSError(str(failure).strip().partition("\n")[0]) from failure
         # The cache also records that a model has no such file.
         return Path(cached) if isinstance(cached, str) else None
+
+
+def why_unreachable(failure: BaseException) -> str:
+    """Return why the hub could not be asked and what helps, from an error or its causes, or "" if it was asked."""
+    from huggingface_hub import constants
+    from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    error: BaseException | None = failure
+    while error is not None and not isinstance(error, LocalEntryNotFoundError):
+        error = error.__cause__
+    if error is None:
+        return ""
+    why = error.__cause__
+    if isinstance(why, OfflineModeIsEnabled):
+        return "the hub was not asked, because HF_HUB_OFFLINE is set; unset it, or give a model folder"
+    reason = one_line(why) or type(why).__name__
+    fix = "give a model folder, or set HF_ENDPOINT to the address of a mirror"
+    return f"the hub {constants.ENDPOINT} cannot be reached ({reason}); {fix}"
 
 
 def cached_folder(model: str) -> Path | None:

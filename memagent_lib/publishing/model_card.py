@@ -16,6 +16,7 @@ from memagent_lib.paths import PACKAGE
 from memagent_lib.plugins import is_plugin, plugin_name
 from memagent_lib.provenance import library_version
 from memagent_lib.publishing.base_model import BaseModel, Licence, licence_of
+from memagent_lib.publishing.licences import licence_notes
 from memagent_lib.publishing.policy import Policy
 from memagent_lib.publishing.scores import ScoreRow, Scores, scores_in_folders, scores_in_store
 from memagent_lib.publishing.training_record import TrainingRecord
@@ -83,6 +84,7 @@ def model_card(
     else:
         evaluated_in = _opened(uri, warnings)
         scores = scores_in_store(policy.weights, evaluated_in) if evaluated_in else Scores()
+    warnings += licence_notes(stated.id)
     warnings += [f"not in the card: {refused}" for refused in scores.refused]
     if not scores.rows:
         warnings.append("the card has no scores, because no evaluation is of these weights")

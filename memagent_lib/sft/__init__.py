@@ -16,6 +16,7 @@ from memagent_lib.sft.lessons import (
     lessons_from_traces,
     unnoted_evidence,
 )
+from memagent_lib.sft.recorded_readings import differing_readings
 from memagent_lib.sft.resuming import checkpoint_to_resume, require_own
 from memagent_lib.sft.sft_recipe import SftConfig, SftRecipe, SourceConfig
 
@@ -26,6 +27,7 @@ __all__ = [
     "SftRecipe",
     "SourceConfig",
     "checkpoint_to_resume",
+    "differing_readings",
     "evidence_without_room",
     "fine_tune",
     "lessons_from_examples",

@@ -27,6 +27,13 @@ def test_init_writes_the_starter_once(tmp_path, capsys):
     assert capsys.readouterr().out.startswith(f"0 files written to {folder}, {len(written)} were there\nnext: cd '")
 
 
+def test_the_readme_of_a_folder_says_what_stands_for_make(tmp_path):
+    assert main(["init", str(tmp_path)]) == 0
+    readme = (tmp_path / "README.md").read_text()
+    assert "| `make lab` | `memagent lab` |\n| `make demo` | `memagent demo` |" in readme
+    assert (tmp_path / "notebooks" / "README.md").is_file(), "to which it links"
+
+
 def test_init_never_changes_a_file_of_the_users(tmp_path, capsys):
     (tmp_path / "notebooks").mkdir()
     mine = {"pyproject.toml": "[project]\n", "notebooks/00_quickstart.ipynb": "mine", "notes.txt": "mine"}

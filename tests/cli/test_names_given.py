@@ -52,3 +52,35 @@ def test_a_judge_without_a_tokenizer_names_its_own_option(tmp_path):
 
     with pytest.raises(ValueError, match=r"the judge 'no/such': .*\(--judge-tokenizer\)"):
         open_judge("no/such", "openai", base_url="http://127.0.0.1:9/v1")
+
+
+def test_too_few_examples_are_told_instead_of_a_plan(tmp_path, capsys):
+    pytest.importorskip("verl")
+    model = str(ROOT / "experiments" / "pocket" / "warm_start")
+    two = str(tmp_path / "two.parquet")
+    made = ["data", "needle", "--n", "2", "--chunks", "1", "--chunk-tokens", "64", "--out", two, "--model", model]
+    assert main(made) == 0
+    capsys.readouterr()
+    settings = [f'data={{train=["{two}"], eval="{two}"}}', f"model.path={model}"]
+    assert main(["train", str(FILES["train"]), *settings, "--out", str(tmp_path / "run"), "--dry-run"]) == 2
+    printed = capsys.readouterr()
+    assert "2 examples can be trained on and a step takes data.train_batch_size = 32" in printed.err
+    assert [line for line in printed.out.splitlines() if not line.startswith("loads ")] == []
+
+
+def test_a_file_that_begins_with_a_dash_is_read(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    asked = ["read", "--question", "q?", "--model", "./no-model"]
+    (tmp_path / "-dash.txt").write_text("some text")
+    assert main([*asked, "./-dash.txt"]) == 2
+    assert capsys.readouterr().err.startswith("memagent read: no model folder './no-model'"), "the file was found"
+    with pytest.raises(SystemExit):
+        main([*asked, "-dash.txt"])
+    assert "no option '-dash.txt'; for the file of this name write ./-dash.txt; " in capsys.readouterr().err
+
+
+def test_the_help_says_why_read_keeps_what_evaluate_takes(capsys):
+    for verb, default in (("read", "keep, because one comment would lose all"), ("evaluate", "take, as in training")):
+        with pytest.raises(SystemExit):
+            main([verb, "--help"])
+        assert f"(default: {default}" in " ".join(capsys.readouterr().out.split())

@@ -198,6 +198,27 @@ def test_a_file_to_write_must_end_in_parquet(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_of_something_else_is_not_replaced(tmp_path):
+    path = tmp_path / "x.parquet"
+    table = pa.table({"score": [1.0]})
+    pq.write_table(table, path)
+    with pytest.raises(
+        ValueError, match=r"x\.parquet is there already and is no file of examples; choose another name"
+    ):
+        save([example(1)], path)
+    assert pq.read_table(path) == table
+    path.write_bytes(path.read_bytes()[:-8])  # damaged, so it has nothing to lose
+    assert load(save([example(1)], path)) == [example(1)]
+    assert load(save([example(2)], path)) == [example(2)]
+
+
+def test_a_limit_below_zero_is_an_error_with_its_value(tmp_path):
+    path = save([example(1), example(2)], tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match="limit must be at least 0, or None for all examples, got -1"):
+        load(path, limit=-1)
+    assert (load(path, 0), load(path, 1), len(load(path))) == ([], [example(1)], 2)
+
+
 def test_an_example_that_cannot_be_scored_or_traced_is_an_error():
     for wrong, message in [
         ({"question": " "}, "'e1' has an empty question"),

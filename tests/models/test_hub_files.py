@@ -6,8 +6,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from memagent_lib.agent import AgentSettings
-from memagent_lib.models import hub_file
+from memagent_lib.agent import AgentSettings, open_agent
+from memagent_lib.models import hub_file, load_tokenizer
 from memagent_lib.prompts import Budget
 
 TRAINED = AgentSettings(template="short", budget=Budget(chunk_tokens=96))
@@ -76,6 +76,21 @@ def test_settings_that_cannot_be_had_are_one_warning(hub, monkeypatch, caplog):
     assert message.endswith("); reading with default settings")
     with pytest.raises(OSError, match="Cannot reach"):
         hub_file("me/trained", "memagent.json")
+
+
+def test_a_hub_out_of_reach_is_told_from_a_missing_model(hub, monkeypatch):
+    with pytest.raises(OSError, match="no tokenizer for 'nobody/nothing', neither here nor on the hub"):
+        load_tokenizer("nobody/nothing")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(OSError, match=r"'me/trained' on this machine, .* HF_HUB_OFFLINE is set; unset it, or give a"):
+        load_tokenizer("me/trained")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    says = r"the hub http://127\.0\.0\.1:9 cannot be reached \(.*refused\); give a model folder, or set HF_ENDPOINT to"
+    with pytest.raises(OSError, match=says):
+        load_tokenizer("me/trained")
+    with pytest.raises(OSError, match=f"{says}.*--tokenizer"):
+        open_agent("me/trained", "openai", base_url="http://127.0.0.1:9/v1")
 
 
 def test_a_folder_or_a_plain_name_needs_no_hub(tmp_path, monkeypatch, caplog):

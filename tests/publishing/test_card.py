@@ -234,6 +234,17 @@ def test_without_a_licence_there_is_no_card(policy, base) -> None:
         model_card(policy)
 
 
+def test_a_licence_that_the_hub_lacks_is_a_warning(policy) -> None:
+    lacks = "the hub is not known to have a licence {!r}, and refuses a card with one that it does not have"
+    assert (
+        f"{lacks.format('apache2.0')}; did you mean 'apache-2.0'?" in model_card(policy, licence="Apache2.0").warnings
+    )
+    other = "; `other` is for a licence that the hub does not list"
+    assert lacks.format("house rules") + other in model_card(policy, licence="house rules").warnings
+    for licence in ("MIT", "llama3.1", "other", "unknown"):
+        assert not [each for each in model_card(policy, licence=licence).warnings if "licence" in each], licence
+
+
 def test_a_licence_is_found_through_earlier_trainings(policy, workspace, base, tmp_path) -> None:
     first = write_model(tmp_path / "first", 9)
     published = PUBLISHED["smollm2"]

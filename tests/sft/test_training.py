@@ -244,6 +244,14 @@ def test_a_dry_run_prints_two_lessons_and_trains_nothing(model_folder, data, tmp
     assert not (tmp_path / "out").exists()
 
 
+def test_a_batch_beyond_the_lessons_is_said_before_training(model_folder, data, tmp_path, capsys):
+    command = ["sft", recipe_file(model_folder, data, tmp_path), "--out", str(tmp_path / "out"), "--dry-run"]
+    assert main([*command, "sft.batch=100"]) == 0
+    printed = capsys.readouterr()
+    assert "warning: sft.batch is 100 and there are 16 lessons, so a step takes each of them once" in printed.err
+    assert " tokens; 32 turns are trained, 2.0 of each\n" in printed.out
+
+
 def test_a_finished_run_is_not_trained_on(model_folder, data, tmp_path, capsys):
     path = recipe_file(model_folder, data, tmp_path)
     out = tmp_path / "out"

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from typing import Any
 
 from memagent_lib.backends import end_tokens, shape_of
+from memagent_lib.models import load_tokenizer
 from memagent_lib.paths import write_atomically
 from memagent_lib.prompts import Encoder, Template
 from memagent_lib.rl.config import Recipe
@@ -43,7 +44,6 @@ from memagent_lib.rl.verl.verl_keys import (
     TEST_FREQ,
 )
 from memagent_lib.settings import SettingsError, flatten
-from memagent_lib.text import Tokenizer
 
 AGENT_FILE = "agent_loop.json"
 MICRO_BATCH_TOKENS = 16_384  # at least, on a GPU: twice a small window would make micro-batches of two or three rows
@@ -76,7 +76,7 @@ def _loggers(recipe: Recipe) -> dict[str, Any]:
 def encoder_of(recipe: Recipe) -> Encoder:
     """Return the encoder of the recipe's prompts, which also counts their tokens."""
     reading = recipe.reading
-    tokenizer = Tokenizer.load(recipe.model.path).with_chat_arguments(recipe.chat_template)
+    tokenizer = load_tokenizer(recipe.model.path).with_chat_arguments(recipe.chat_template)
     return Encoder(tokenizer, Template.load(reading.template), reading.budget, reading.shows)
 
 
