@@ -131,7 +131,7 @@ class Journal:
 
         Return the file's new size.
         """
-        header = self._header()
+        header = _encoded({"memagent_journal": VERSION, "identity": self._identity})
         with open(self.path, "rb") as file:
             first = file.readline(_LONGEST_HEADER)
             if not first.endswith(b"\n") and header.startswith(first):  # new, or killed in its first line
@@ -189,9 +189,6 @@ class Journal:
                 "choose another journal, or delete this one to start over"
             )
 
-    def _header(self) -> bytes:
-        return _encoded({"memagent_journal": VERSION, "identity": self._identity})
-
     def _write(self, entry: dict[str, Any]) -> _Line:
         data = _encoded(entry)
         with self._lock:
@@ -223,10 +220,6 @@ class ReadingTurns(NamedTuple):
     key: str
 
     def find(self, prompt: Prompt) -> Reply | None:
-        """Return the stored reply to ``prompt``, or ``None``.
-
-        If a prompt occurs several times, its replies are returned in the order in which they were stored.
-        """
         return self.journal.take_reply(self.key, key_of(prompt))
 
     def append(self, prompt: Prompt, reply: Reply) -> None:

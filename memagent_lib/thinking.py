@@ -177,11 +177,8 @@ class Thoughts:
 
     def close(self, written: str) -> str:
         """Append the closing mark to a reply that ended inside a thought, so that the reply splits with empty text."""
-        return written + next(marks.closing for marks in self._marks if marks.split(written, begun=True))
-
-    @property
-    def _marks(self) -> tuple[Tags | Channels, ...]:
-        return (self.family, *FAMILIES) if self.family else FAMILIES
+        families = (self.family, *FAMILIES) if self.family else FAMILIES
+        return written + next(marks.closing for marks in families if marks.split(written, begun=True))
 
 
 def special_marks(special_tokens: Container[str]) -> frozenset[str]:

@@ -13,7 +13,7 @@ import threading
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -105,7 +105,8 @@ class Tokenizer:
             return cls(AutoTokenizer.from_pretrained(str(model)))
         except (OSError, ValueError) as failure:
             if folder:
-                raise ValueError(f"the tokenizer of {folder} cannot be loaded: {_first_line(failure)}") from failure
+                first_line = str(failure).strip().partition("\n")[0]
+                raise ValueError(f"the tokenizer of {folder} cannot be loaded: {first_line}") from failure
             raise OSError(
                 f"no tokenizer for {str(model)!r}, neither here nor on the hub; give a model folder or a hub name"
             ) from failure
@@ -265,17 +266,14 @@ class Tokenizer:
         """
         found = []
         after = self._after_assistant()
-        if after in self._added_tokens and self._added_tokens[after].content not in self._marks_of_thoughts:
-            found.append(after)
+        if after in self._added_tokens:
+            family = self.thoughts.family
+            if not family or self._added_tokens[after].content not in family.vocabulary:
+                found.append(after)
         eos = getattr(self.source, "eos_token", None)
         if eos and self.backend.token_to_id(eos) is not None:
             found.append(self.backend.token_to_id(eos))
         return tuple(dict.fromkeys(found))
-
-    @property
-    def _marks_of_thoughts(self) -> tuple[str, ...]:
-        family = self.thoughts.family
-        return family.vocabulary if family else ()
 
     def _after_assistant(self) -> int | None:
         """Return the token that follows an assistant's text in a rendered conversation, or ``None`` without one."""
@@ -321,8 +319,9 @@ class Tokenizer:
         before, found, after = framed.partition(MARK)
         if not found:
             raise ValueError("the tokenizer's chat template does not contain the user's message as it is")
-        left = self._with_added_tokens(before)
-        right = self._with_added_tokens(after)
+        encode = partial(self.backend.encode, add_special_tokens=False)
+        left = encode(before)
+        right = encode(after)
         last = max((i for i, token in enumerate(left.ids) if token in self._added_tokens), default=-1)
         first = next((i for i, token in enumerate(right.ids) if token in self._added_tokens), len(right.ids))
         frame = _Frame(
@@ -333,13 +332,10 @@ class Tokenizer:
             after,
         )
         inside = self.encode(f"{frame.prefix}{MARK}{frame.suffix}")
-        if [*frame.before, *inside, *frame.after] == self._with_added_tokens(framed).ids:
+        if [*frame.before, *inside, *frame.after] == encode(framed).ids:
             return frame
         # Some tokenizers begin a text with a blank, but not the rest of a text behind an added token.
         return _Frame(left.ids, "", "", right.ids, after)
-
-    def _with_added_tokens(self, text: str) -> Any:
-        return self.backend.encode(text, add_special_tokens=False)
 
 
 def _without_added_tokens(backend: Any) -> Any:
@@ -358,7 +354,3 @@ def _without_added_tokens(backend: Any) -> Any:
         plain = tokenizers.Tokenizer.from_str(json.dumps(table))
     plain.encode_special_tokens = True  # no part of the text form
     return plain
-
-
-def _first_line(failure: Exception) -> str:
-    return str(failure).strip().partition("\n")[0]

@@ -237,35 +237,35 @@ def test_templates_keep_the_order_of_their_parts():
     assert [Template.load(n).chunk_first for n in ("chunk_first", "memory_first", "short")] == [True, False, False]
 
 
+GOOD = {k: getattr(Template.load("short"), k) for k in ("empty_memory", "read", "answer", "direct", "blind")}
+
+
 @pytest.mark.parametrize("odd", ["{question!r:>100000000}", "{question:>9}", "{question!s}", "{question:{chunk}}"])
 def test_a_part_with_a_conversion_or_a_format_is_refused(odd):
-    good = {k: getattr(Template.load("short"), k) for k in ("empty_memory", "read", "answer", "direct", "blind")}
     with pytest.raises(
         ValueError, match=r"template 'mine': answer: \{question.* has a conversion or a format, .*write \{q"
     ):
-        Template(**good | {"name": "mine", "answer": f"{odd} {{memory}}"})
+        Template(**GOOD | {"name": "mine", "answer": f"{odd} {{memory}}"})
     with pytest.raises(ValueError, match=r"answer: Single '}' encountered .*; write {{ and }} for braces in the text"):
-        Template(**good | {"name": "mine", "answer": "{question} {memory} }"})
+        Template(**GOOD | {"name": "mine", "answer": "{question} {memory} }"})
 
 
 @pytest.mark.parametrize("braces", ['{"memory": "..."}', "{}", '{\n  "memory": "..."\n}', "{notes}"])
 def test_braces_that_are_no_part_are_refused_with_the_fix(braces):
-    good = {k: getattr(Template.load("short"), k) for k in ("empty_memory", "read", "answer", "direct", "blind")}
     with pytest.raises(ValueError) as refused:
-        Template(**good | {"name": "mine", "answer": f"{{question}} {{memory}} {braces}"})
+        Template(**GOOD | {"name": "mine", "answer": f"{{question}} {{memory}} {braces}"})
     assert "is none of the parts {chunk}, {memory}, {question}; write {{ and }} for braces" in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_a_template_with_a_missing_part_or_odd_key_is_refused(tmp_path):
-    good = {k: getattr(Template.load("short"), k) for k in ("empty_memory", "read", "answer", "direct", "blind")}
     path = tmp_path / "mine.toml"
-    path.write_text("\n".join(f"{k} = {json.dumps(v)}" for k, v in (good | {"read": "{question} {chunk}"}).items()))
+    path.write_text("\n".join(f"{k} = {json.dumps(v)}" for k, v in (GOOD | {"read": "{question} {chunk}"}).items()))
     with pytest.raises(
         ValueError, match=r"read must use exactly \{chunk\}, \{memory\}, \{question\}, and uses \{chunk\}, \{question\}"
     ):
         Template.load(path)
-    path.write_text("\n".join(f"{k} = {json.dumps(v)}" for k, v in (good | {"raed": "x"}).items()))
+    path.write_text("\n".join(f"{k} = {json.dumps(v)}" for k, v in (GOOD | {"raed": "x"}).items()))
     with pytest.raises(
         ValueError, match=r"mine.toml has no key raed; it has answer, blind, direct, empty_memory, kinds, name, read"
     ):

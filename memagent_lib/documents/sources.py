@@ -125,7 +125,8 @@ class Document:
         if all(_is_without_text(converted) for _, converted in self._files):
             raise self._no_text()
         self.names = [name for name, _ in self._files]
-        self._start = start
+        self.begins_at = start
+        """The position of the first character of :meth:`blocks`: the length of the text that was read before."""
         # A reading that its model ended has parts that were not read.
         self._previous = tuple(part for part in previous if part.start < start)
         self.parts: list[Part] = list(self._previous)
@@ -170,21 +171,16 @@ class Document:
         skipped = [f"left out: {printable(path)} ({reason})" for path, reason in self.left_out[:most]]
         return self.notes[:most] + skipped
 
-    @property
-    def begins_at(self) -> int:
-        """The position of the first character of :meth:`blocks`: the length of the text that was read before."""
-        return self._start
-
     def blocks(self) -> Iterator[str]:
         """Yield the text block by block and extend ``parts`` accordingly. Each call starts from the beginning.
 
         Raises :class:`DocumentError` at the end if there was no text.
         """
         self.parts = list(self._previous)
-        at = self._start
+        at = self.begins_at
         has_text = False
         # A single file has no head line, so that offsets are those of the file itself.
-        is_headed = len(self._files) > 1 or self._start > 0
+        is_headed = len(self._files) > 1 or self.begins_at > 0
         for name, converted in self._files:
             if is_headed:
                 head = "\n\n" * (at > 0) + f"[{name}]\n"

@@ -279,7 +279,6 @@ def open_judge(
     backend: str = "vllm",
     *,
     prompt: str | Path = "",
-    tokenizer: str | Path = "",
     **options: Any,
 ) -> ModelJudge:
     """Open a model as a judge. ``options`` are those of :func:`~memagent_lib.agent.open_agent` for its backend.
@@ -290,9 +289,7 @@ def open_judge(
     words, longmemeval = words_of(prompt)
     smallest = Budget(chunk_tokens=1, memory_tokens=1, answer_tokens=1, question_tokens=1)  # the judge sets its own
     try:
-        agent = open_agent(
-            model, backend, reader=blind, template="short", budget=smallest, tokenizer=tokenizer, **options
-        )
+        agent = open_agent(model, backend, reader=blind, template="short", budget=smallest, **options)
     except (OSError, ValueError) as failure:
         why = str(failure).replace("(--tokenizer)", "(--judge-tokenizer)")
         raise ValueError(f"the judge {model!r}: {why}") from failure

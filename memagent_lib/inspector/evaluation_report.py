@@ -52,7 +52,6 @@ from memagent_lib.tracking import Experiment, Run, TrackingError, load_readings,
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PAGE_MB = 8.0
 MOST_REASONS = 10
 _LINE = ["policy", "reader", "line"]
 _CELL = ["task", *_LINE, "length"]
@@ -182,7 +181,7 @@ class EvaluationReport:
         """
         readings = Readings(self._logged.readings)
         first = _first_of_cells(readings)
-        inspector = to_html(readings, PAGE_MB, set(first.values())).body if readings.results else ""
+        inspector = to_html(readings, first_keys=set(first.values())).body if readings.results else ""
         body = render(
             "inspector/report.html",
             title=self.title,

@@ -529,19 +529,6 @@ export function mount(root, source) {
   return new View(root, source);
 }
 
-// The texts inside a page or a saved notebook; `missing` is the error for one that had no room.
-function stored({ stories, details, phrases }, missing) {
-  const present = async (value) => {
-    if (value === undefined) throw new Error(missing);
-    return value;
-  };
-  return {
-    story: (key) => present(stories[key]),
-    detail: (key, turn) => present(details[key]?.[turn]),
-    phrases: (key) => present(phrases[key]),
-  };
-}
-
 // A page has the texts of all readings of one document in one compressed pack, which is opened with the first of them.
 async function unpacked(pack) {
   const bytes = Uint8Array.from(atob(pack), (character) => character.charCodeAt(0));
@@ -595,7 +582,7 @@ export function embedded(data) {
 function fromKernel(model) {
   const waiting = new Map();
   const known = new Map();
-  const saved = () => stored({ stories: {}, details: {}, phrases: {}, ...model.get("saved") }, ""); // the kernel changes it
+  const saved = () => ({ stories: {}, details: {}, phrases: {}, ...model.get("saved") }); // the kernel changes it
   const fix = model.get("live") || "run the cells of this notebook again";
   const gone = `The kernel is busy or gone, and this was not saved. Try again when it is idle, or: ${fix}`;
   let free = Promise.resolve(); // while the kernel reads on, it answers nothing else
@@ -616,10 +603,10 @@ function fromKernel(model) {
     }
     if (request.what !== "rerun") free.then(() => setTimeout(fail, 15000));
   });
-  const once = (request, otherwise) => {
+  const once = (request, text) => {
     const name = JSON.stringify(request);
     if (!known.has(name)) {
-      const answer = otherwise().catch(() => send(request));
+      const answer = text === undefined ? send(request) : Promise.resolve(text);
       known.set(name, answer);
       answer.catch(() => known.delete(name)); // so that it is requested again
     }
@@ -635,9 +622,9 @@ function fromKernel(model) {
   return {
     catalog: model.get("catalog"),
     state: model.get("state"),
-    story: (key) => once({ what: "story", key }, () => saved().story(key)),
-    detail: (key, turn) => once({ what: "detail", key, turn }, () => saved().detail(key, turn)),
-    phrases: (key) => once({ what: "phrases", key }, () => saved().phrases(key)),
+    story: (key) => once({ what: "story", key }, saved().stories[key]),
+    detail: (key, turn) => once({ what: "detail", key, turn }, saved().details[key]?.[turn]),
+    phrases: (key) => once({ what: "phrases", key }, saved().phrases[key]),
     search: (text) => send({ what: "search", text }),
     rerun: (policy) => (model.get("can_rerun").includes(policy) ? rerun : null),
     save: (state) => {

@@ -154,8 +154,3 @@ def _end_of(log: Path) -> str:
         # Only the end: the log of a long run is far too long to display.
         file.seek(max(0, log.stat().st_size - _LOG_BYTES))
         return _ANSI.sub("", file.read().decode("utf-8", "replace"))
-
-
-def recorded_config(folder: RunFolder) -> dict:
-    """Return the tables of the recipe that the run was started with."""
-    return folder.record()["config"]

@@ -235,13 +235,11 @@ def _lines(points: Mapping[str, Points], metric: str, name: str) -> dict[str, Po
         return {name: points[metric]} if metric in points else {}
     pattern = re.compile(re.escape(metric).replace(r"\*", "(.+)").replace("@N", r"@\d+"))
     found = {logged: match[1] for logged in points if (match := pattern.fullmatch(logged))}
-    matching = list(found)
-    tasks = list(found.values())
-    first_word = f"{tasks[0].partition('_')[0]}_" if tasks else ""
     # The tasks of one family often begin with its name.
-    if all(task.startswith(first_word) for task in tasks):
-        tasks = [task.removeprefix(first_word) for task in tasks]
-    return {task: points[logged] for task, logged in zip(tasks, matching, strict=True)}
+    family = f"{next(iter(found.values()), '').partition('_')[0]}_"
+    if not all(task.startswith(family) for task in found.values()):
+        family = ""
+    return {task.removeprefix(family): points[logged] for logged, task in found.items()}
 
 
 def _shortened(text: str) -> str:

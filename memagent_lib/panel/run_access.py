@@ -15,7 +15,6 @@ import pandas as pd
 from memagent_lib import rl
 from memagent_lib.errors import MissingFile
 from memagent_lib.models import find_model
-from memagent_lib.panel.progress import recorded_config
 from memagent_lib.paths import absolute, display, input_path
 from memagent_lib.processes import Terminated, terminable
 from memagent_lib.rl import Recipe, RunError, RunFolder, TrainingRun, TrainingState, TrainingStatus, launch, resolved
@@ -60,7 +59,7 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
     if not files.config.is_file():
         return launch(config, files.path, stop_at_exit=stop_at_exit)
     run = attach(files.path)
-    if recorded_config(files) | {"tracking": {}} != resolved(config, files).to_tables() | {"tracking": {}}:
+    if files.record()["config"] | {"tracking": {}} != resolved(config, files).to_tables() | {"tracking": {}}:
         return launch(config, files.path)  # raises, because the folder has another run
     state = run.status().state
     if files.stays_stopped and state is not TrainingState.FINISHED:
@@ -89,7 +88,7 @@ def resume(run: TrainingRun | str | Path) -> TrainingRun:
     """Continue a run, or the run in a folder, from its last checkpoint, with the settings that it was started with."""
     if not isinstance(run, TrainingRun):
         run = attach(run)
-    return launch(Recipe.from_tables(recorded_config(run.folder)), run.folder.path, resume=True)
+    return launch(Recipe.from_tables(run.folder.record()["config"]), run.folder.path, resume=True)
 
 
 def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:

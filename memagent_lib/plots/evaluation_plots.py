@@ -392,8 +392,7 @@ def accuracy_by_depth(results: pd.DataFrame, bins: int = 5, ax: Axes | None = No
     results = keyed(results)
     line = _only_line(results)
     if "depth" not in results or results["depth"].isna().all():
-        ax = axes_or_new(ax, 6.0, 1.6)
-        return without_data(ax, _DEPTH, "no document records where its evidence is")
+        return without_data(axes_or_new(ax, 6.0, 1.6), _DEPTH, "no document records where its evidence is")
     scored = results.dropna(subset=["score", "depth"])
     if scored.empty:
         return without_data(axes_or_new(ax, 6.0, 1.6), _DEPTH, _ALL_FAILED)

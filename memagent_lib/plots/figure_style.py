@@ -271,22 +271,16 @@ def other_seeds(policies: Iterable[str]) -> set[str]:
     return {policy for policy in order if main[without_seed(policy)] != policy}
 
 
-def dashes_of(reader: str) -> Any:
-    """Return a reader's line style. A reader without its own style always gets the same spare one."""
-    own = DASHES.get(reader)
-    if own is not None:
-        return own
-    # Not hash(): Python salts it, and the same reader would look different in the next run.
-    return OTHER_DASHES[sum(map(ord, reader)) % len(OTHER_DASHES)]
-
-
 def look_of(reader: str, main: bool) -> dict[str, Any]:
     """Return the look of a reader's line, which is thin unless it is a ``main`` one.
 
-    Both have markers, because a line of one point would be invisible without.
+    Both have markers, because a line of one point would be invisible without. A reader without its own line style
+    always gets the same spare one.
     """
+    # Not hash(): Python salts it, and the same reader would look different in the next run.
+    spare = OTHER_DASHES[sum(map(ord, reader)) % len(OTHER_DASHES)]
     look = MAIN_LINE if main else {"marker": MARKERS.get(reader, "."), **THIN_LINE}
-    return {"linestyle": dashes_of(reader), **look}
+    return {"linestyle": DASHES.get(reader, spare), **look}
 
 
 def sample_sizes(what: str, counts: Iterable[float]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 
 from memagent_lib.readers.declaration import ReaderSession, reader
-from memagent_lib.readers.ranking import ranked
+from memagent_lib.readers.ranking import Ranking
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Trace, Turn
 
@@ -52,7 +52,7 @@ def retrieved(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
     """
     parts = [passage for chunk in chunks for passage in passages_of(chunk)]
     # If no passage shares a word with the question, the document's first ones are as good as any.
-    best = ranked(question, [part.text for part in parts]) or range(len(parts))
+    best = Ranking([part.text for part in parts]).ranked(question) or range(len(parts))
     found = [parts[i] for i in sorted(best[:PASSAGES])]
     text = _CUT.join(part.text for part in found)
     joined = Chunk(0, text, found[0].start, found[-1].end, sum(part.tokens for part in found))

@@ -18,13 +18,8 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def ranked(query: str, texts: Sequence[str]) -> list[int]:
-    """Return the indices of the ``texts`` that share a word with ``query``, best match first, ties in input order."""
-    return Ranking(texts).ranked(query)
-
-
 class Ranking:
-    """Texts that are searched several times. The index is built at the first search."""
+    """Texts to search in. The index is built at the first search."""
 
     def __init__(self, texts: Sequence[str]):
         self._corpus = [words(text) for text in texts]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from memagent_lib.readers.declaration import ReaderSession, reader, turns_and_memory
-from memagent_lib.readers.ranking import ranked
+from memagent_lib.readers.ranking import Ranking
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace
 
@@ -101,7 +101,7 @@ def best_past(words: str, past: Sequence[str], now: str) -> str | None:
     """Return the past memory, other than ``now``, that matches ``words`` best; ``None`` if none shares a word."""
     # Without repetitions, because a memory often stays the same for many turns.
     others = [memory for memory in dict.fromkeys(past) if memory and memory != now]
-    best = ranked(words, others)[:1]
+    best = Ranking(others).ranked(words)[:1]
     return others[best[0]] if best else None
 
 

@@ -219,14 +219,6 @@ def oolong(kind: str) -> Rule:
     return AnyAnswer(long_context.oolong_answer, long_context.oolong_value(kind))
 
 
-def _same_math(found: str, answer: str) -> bool:
-    return math_form(found) == math_form(answer)
-
-
-def _contains(found: str, answer: str) -> bool:
-    return answer.lower() in found.lower()
-
-
 _OURS = "this library"
 _MEMAGENT = "MemAgent, arXiv 2507.02259"
 _RULER = "RULER, arXiv 2404.06654"
@@ -259,7 +251,7 @@ _DECLARED = (
     ),
     Judge(
         "boxed_reference", "the training reward: a box near the end equals an answer in MATH's normal form", _MEMAGENT,
-        AnyAnswer(formulas.reference_box, _same_math),
+        AnyAnswer(formulas.reference_box, lambda found, answer: math_form(found) == math_form(answer)),
     ),
     Judge("f1", "token F1 in SQuAD's normal form", "SQuAD, arXiv 1606.05250", AnyAnswer(box_or_all, formulas.token_f1)),
     Judge(
@@ -283,7 +275,7 @@ _DECLARED = (
     ),
     Judge(
         "match_part", "string_match_part: any answer stands in the reply", _RULER,
-        AnyAnswer(str, _contains), guessable=True,
+        AnyAnswer(str, lambda found, answer: answer.lower() in found.lower()), guessable=True,
     ),
     # Numbers.
     Judge(

@@ -44,7 +44,7 @@ _EXPONENT = re.compile(r"\^\{?(\d{1,2})\}?")
 _SCALE = re.compile(rf"[\s-]?({'|'.join(_SCALES)})(?:s\b)?(?![a-z])")
 _LETTER_SCALE = re.compile(rf"\s?([{''.join(_LETTER_SCALES)}])\b")
 _SIGN = re.compile(rf"\s{{0,2}}([{_SIGNS}]|(?:{'|'.join(re.escape(word) for word in _UNIT_WORDS)})\b)")
-_CODE = re.compile(r"0\d+(?![\d.,])|\d+(?:[:-]\d+)+|\d+(?:[.:/-]\d+){2,}|\d+(?:\.\d+){2,}")
+_CODE = re.compile(r"0\d+(?![\d.,])|\d+(?:[:-]\d+)+|\d+(?:[.:/-]\d+){2,}")
 
 _MONTHS = (
     "january", "february", "march", "april", "may", "june", "july",

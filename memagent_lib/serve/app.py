@@ -101,9 +101,9 @@ class ReadingServer:
         self._agent = agent
         self._settings = settings
         self._sampling = sampling
-        self._slots = asyncio.Semaphore(settings.readings)
-        self._requests = 0
-        self._unavailable: str | None = None
+        self.slots = asyncio.Semaphore(settings.readings)  # in order of arrival
+        self.requests: set[asyncio.Task[Trace]] = set()  # waiting or running
+        self.unavailable: str | None = None
         self._traces: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     async def chat(self, request: Request) -> Response:
@@ -150,7 +150,7 @@ class ReadingServer:
     def _begin(self, chat: ChatRequest) -> _Reading:
         wire.require_supported(chat)
         task = task_of(chat, self._fits, self._settings.split)
-        if self._requests >= self._settings.readings + self._settings.waiting:
+        if len(self.requests) >= self._settings.readings + self._settings.waiting:
             raise ChatError(
                 f"{self._settings.readings} requests are being read and {self._settings.waiting} wait, as many as may; "
                 "try again later",
@@ -175,16 +175,17 @@ class ReadingServer:
     async def health(self, _: Request) -> Response:
         """Report the queue and the state of the model: ``ok``, ``retrying``, or ``unavailable`` (with status 503)."""
         settings = self._settings
-        reading = min(self._requests, settings.readings)
+        requests = len(self.requests)
+        reading = min(requests, settings.readings)
         state = {
             "status": "ok",
-            "requests": self._requests,
+            "requests": requests,
             "reading": {"now": reading, "most": settings.readings},
-            "waiting": {"now": self._requests - reading, "most": settings.waiting},
+            "waiting": {"now": requests - reading, "most": settings.waiting},
         }
         trouble = self._trouble()
-        if self._unavailable:
-            return JSONResponse(state | {"status": "unavailable", "error": self._unavailable}, 503)
+        if self.unavailable:
+            return JSONResponse(state | {"status": "unavailable", "error": self.unavailable}, 503)
         if trouble:
             state |= {"status": "retrying", "error": trouble}
         return JSONResponse(state)
@@ -192,29 +193,11 @@ class ReadingServer:
     def _trouble(self) -> str | None:
         backend = self._agent.backend
         if not isinstance(backend, Remote):
-            return self._unavailable
+            return self.unavailable
         trouble = backend.trouble()
         if trouble is None:
-            self._unavailable = None
+            self.unavailable = None
         return trouble
-
-    def model_replied(self) -> None:
-        self._unavailable = None
-
-    def model_failed(self, failure: BackendUnavailable) -> None:
-        self._unavailable = str(failure)
-
-    def admit(self, work: asyncio.Task[Trace]) -> None:
-        """Count a reading as a request, waiting or running, until it ends."""
-        self._requests += 1
-        work.add_done_callback(self._dismiss)
-
-    def _dismiss(self, _: asyncio.Task[Trace]) -> None:
-        self._requests -= 1
-
-    def slot(self) -> asyncio.Semaphore:
-        """Return the semaphore that admits ``readings`` requests at a time, in order of arrival."""
-        return self._slots
 
     def store(self, trace_id: str, task: ReadingTask, trace: Trace) -> None:
         # Without the document: 64 of them could take gigabytes.
@@ -339,16 +322,17 @@ class _Reading:
         self._agent = agent
         self._turns: asyncio.Queue[Turn | None] = asyncio.Queue()
         self.work = asyncio.create_task(self._read())
-        server.admit(self.work)
+        server.requests.add(self.work)
+        self.work.add_done_callback(server.requests.discard)
 
     async def _read(self) -> Trace:
         loop = asyncio.get_running_loop()  # a backend may report its turns from another thread
         observer = Observer(on_turn=lambda turn: loop.call_soon_threadsafe(self._turn_done, turn), lean=True)
         try:
-            async with self._server.slot():
+            async with self._server.slots:
                 trace = await self._agent.aread(self.task.document or "", self.task.prompt, observer=observer)
         except BackendUnavailable as failure:
-            self._server.model_failed(failure)
+            self._server.unavailable = str(failure)
             raise
         finally:
             self._turns.put_nowait(None)  # ends progress(), whether the reading succeeded or not
@@ -356,7 +340,7 @@ class _Reading:
         return trace
 
     def _turn_done(self, turn: Turn) -> None:
-        self._server.model_replied()
+        self._server.unavailable = None
         # Without its chunk's text: unless the client streams, turns stay here until the reading ends.
         self._turns.put_nowait(turn.lean())
 

@@ -59,16 +59,13 @@ class CompletionRequest(BaseModel):
     def chat(self, prompt: str) -> ChatRequest:
         """Return the chat request that is equivalent to a prompt."""
         fields: dict[str, Any] = {"stop": self.stop, "max_tokens": self.max_tokens, **(self.model_extra or {})}
+        message = {"role": "user", "content": prompt}
         try:
-            return ChatRequest.model_validate(fields | {"model": self.model, "messages": [_user_message(prompt)]})
+            return ChatRequest.model_validate(fields | {"model": self.model, "messages": [message]})
         except ValidationError as wrong:
             first = wrong.errors()[0]
             name = str(first["loc"][0])
             raise ChatError(f"{name}: {first['msg']}", name) from wrong
-
-
-def _user_message(text: str) -> dict[str, str]:
-    return {"role": "user", "content": text}
 
 
 def _is_ids(prompt: Sequence[Any]) -> bool:

@@ -75,15 +75,14 @@ def _text(content: Any) -> Any:
     return joined
 
 
-def _field_text(content: Any) -> Any:
-    return None if content is None else _text(content)
+_Text = Annotated[str, BeforeValidator(_text)]
 
 
 class ChatMessage(BaseModel):
     """One text message. Clients send ``content`` as a text or as a list of parts."""
 
     role: str
-    content: Annotated[str, BeforeValidator(_text)] = ""
+    content: _Text = ""
 
 
 class ChatRequest(BaseModel):
@@ -97,8 +96,8 @@ class ChatRequest(BaseModel):
 
     model: str
     messages: list[ChatMessage] = Field(min_length=1)
-    document: Annotated[str | None, BeforeValidator(_field_text)] = None
-    question: Annotated[str | None, BeforeValidator(_field_text)] = None
+    document: _Text | None = None
+    question: _Text | None = None
     split: str | None = None
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
@@ -205,9 +204,8 @@ def _with_cue(rule: str, cue: str) -> str:
     return f"{rule}, cue {cue!r} set aside" if cue else rule
 
 
-def split_message(text: str, split: str, fits: Callable[[str], bool], cue: str = "") -> MessageParts:
+def split_message(text: str, split: str, fits: Callable[[str], bool], cue: str) -> MessageParts:
     """Divide one text into its parts by a named split. Raises :class:`ChatError` if the split does not apply."""
-    require_split(split)
     if split == "last_paragraph":
         parts = divide_message(text, fits, cue)
     else:

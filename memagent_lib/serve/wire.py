@@ -66,12 +66,7 @@ def cut_at(text: str, stop: str | Sequence[str] | None) -> str:
 def usage(trace: Trace) -> dict[str, Any]:
     """Return the engine's token counts, summed over all turns."""
     cached = sum(reply.cached_tokens for turn in trace.turns for reply in turn.attempts)
-    return {
-        "prompt_tokens": trace.prompt_tokens,
-        "completion_tokens": trace.reply_tokens,
-        "total_tokens": trace.prompt_tokens + trace.reply_tokens,
-        "prompt_tokens_details": {"cached_tokens": cached},
-    }
+    return _totals([trace]) | {"prompt_tokens_details": {"cached_tokens": cached}}
 
 
 def reading_metadata(trace_id: str, task: ReadingTask, trace: Trace, ignored_fields: Sequence[str]) -> dict[str, Any]:
@@ -122,15 +117,8 @@ def text_completion(
     trace_id: str, model: str, choices: Sequence[Mapping[str, Any]], traces: Sequence[Trace]
 ) -> dict[str, Any]:
     """Return the replies to all prompts of a text completion, with token counts summed over all turns."""
-    prompt_tokens = sum(trace.prompt_tokens for trace in traces)
-    reply_tokens = sum(trace.reply_tokens for trace in traces)
-    total = {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": reply_tokens,
-        "total_tokens": prompt_tokens + reply_tokens,
-    }
     head = _head(trace_id, model, "text_completion") | {"id": f"cmpl-{trace_id}"}
-    return head | {"choices": list(choices), "usage": total}
+    return head | {"choices": list(choices), "usage": _totals(traces)}
 
 
 def chunk_event(trace_id: str, model: str, delta: Mapping[str, Any], finish: str | None = None, **more: Any) -> str:
@@ -158,6 +146,12 @@ def error(message: str, status: int, param: str | None = None, code: str | None 
     kinds = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
     kind = kinds.get(status, "server_error" if status >= 500 else "invalid_request_error")
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def _totals(traces: Sequence[Trace]) -> dict[str, Any]:
+    prompts = sum(trace.prompt_tokens for trace in traces)
+    replies = sum(trace.reply_tokens for trace in traces)
+    return {"prompt_tokens": prompts, "completion_tokens": replies, "total_tokens": prompts + replies}
 
 
 def _head(trace_id: str, model: str, kind: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from memagent_lib.status_line import StatusLine, status_line
+from memagent_lib.status_line import status_line
 from memagent_lib.sweeps.specification import PointState, SweepPoint
 
 _COLOURS = {PointState.FINISHED: "green", PointState.RUNNING: "cyan", PointState.FAILED: "bold red"}
@@ -24,11 +24,9 @@ class SweepBoard:
     def __init__(self, stages: Sequence[Sequence[SweepPoint]]):
         self._states = {point: PointState.WAITING for points in stages for point in points}
         self._stack = ExitStack()
-        self._whole = StatusLine("sweep", len(self._states), "points")
 
     def __enter__(self) -> SweepBoard:
-        line = status_line("sweep", len(self._states), "points")
-        self._whole = self._stack.enter_context(line)
+        self._whole = self._stack.enter_context(status_line("sweep", len(self._states), "points"))
         return self
 
     def __exit__(self, *_: object) -> None:

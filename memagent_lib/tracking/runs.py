@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import pandas as pd
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from mlflow import MlflowClient
 
-T = TypeVar("T")
 EXPERIMENT = "memagent"
 PARENT_TAG = "mlflow.parentRunId"
 OWNER_TAG = "owner"
@@ -207,9 +206,9 @@ class Run:
             self.text(json.dumps(flat, indent=2), "parameters.json")
         for name, value in long.items():
             flat[name] = f"({len(value):,} characters, see parameters.json)"
-        # MLflow's limit for one call.
-        for batch in _batches([Param(name, value) for name, value in flat.items()], 100):
-            self._call("log_batch", params=batch)
+        entries = [Param(name, value) for name, value in flat.items()]
+        for at in range(0, len(entries), 100):  # MLflow's limit for one call
+            self._call("log_batch", params=entries[at : at + 100])
 
     def metrics(self, metrics: Mapping[str, float], step: int = 0, model: str | None = None) -> None:
         """Log numbers at a step. With ``model``, an id from :meth:`model` or :meth:`uses`, log them for it too."""
@@ -219,8 +218,8 @@ class Run:
         entries = [
             Metric(allowed_name(n), float(value), now, step, model) for n, value in metrics.items() if value is not None
         ]
-        for batch in _batches(entries, 500):
-            self._call("log_batch", metrics=batch)
+        for at in range(0, len(entries), 500):
+            self._call("log_batch", metrics=entries[at : at + 500])
 
     def tags(self, tags: Mapping[str, str]) -> None:
         """Set tags of the run, with one call to the store for each tag."""
@@ -433,7 +432,3 @@ def policy_name(model: str | Path) -> str:
 def allowed_name(name: str) -> str:
     """Return ``name`` with ``_`` for each character that MLflow refuses: all but letters, digits and ``_-. :/``."""
     return "".join(c if c.isalnum() or c in "_-. :/" else "_" for c in name)
-
-
-def _batches(items: list[T], size: int) -> Iterator[list[T]]:
-    return (items[at : at + size] for at in range(0, len(items), size))

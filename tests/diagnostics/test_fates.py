@@ -8,6 +8,7 @@ from functools import partial
 from itertools import accumulate, pairwise
 
 import pytest
+from reading_by_hand import play
 
 from memagent_lib.diagnostics import Fate, diagnose, evidence_in, live_memories
 from memagent_lib.readers import baselines, gated, map_merge, multislot, overwrite, recall
@@ -27,15 +28,8 @@ def sliced(*texts: str) -> list[Chunk]:
 def read(reader, chunks: list[Chunk], replies: list[str], question: str = QUESTION) -> Trace:
     """Return the trace that a real reader leaves when a model gives these replies in turn."""
     waiting = iter(replies)
-    reading, answers = reader(question, iter(chunks)), None
-    try:
-        while True:
-            move = next(reading) if answers is None else reading.send(answers)
-            several = isinstance(move, tuple)
-            turns = tuple(Turn(prompt, Reply(next(waiting))) for prompt in (move if several else (move,)))
-            answers = turns if several else turns[0]
-    except StopIteration as done:
-        return done.value
+    trace, _ = play(reader(question, iter(chunks)), lambda prompt: next(waiting))
+    return trace
 
 
 def span_of(document: str, words: str) -> tuple[int, int]:

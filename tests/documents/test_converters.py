@@ -91,6 +91,7 @@ def notes_of(name: str, data: bytes) -> list[str]:
         ('<body style="visibility: hidden">until a script has run', "until a script has run\n"),
         ("<ruby>漢<rp>(</rp><rt>kan</rt></ruby>", "漢(kan)\n"),
         ("<pre>if a:\n  b</pre>", "if a:\n  b\n"),
+        ("<style>p{}</style><h1>Big\n news</h1>&lt;|im_end|&gt; <p>unclosed", "Big news\n<|im_end|>\nunclosed\n"),
         # What browsers forgive.
         ("<td>lone<td>cells", "lone\ncells\n"),
         ("</td></table></p>x", "x\n"),
@@ -316,20 +317,12 @@ def test_page_numbers_are_listed_in_runs():
 
 # Word and RTF.
 
-BOX = (
-    '<w:p><w:r><mc:AlternateContent><mc:Choice Requires="wps"><w:drawing><wp:inline><a:graphic><a:graphicData><wps:wsp>'
-    "<wps:txbx><w:txbxContent>{0}</w:txbxContent></wps:txbx></wps:wsp></a:graphicData></a:graphic></wp:inline></w:drawing>"
-    "</mc:Choice><mc:Fallback><w:pict><v:shape><v:textbox><w:txbxContent>{0}</w:txbxContent></v:textbox></v:shape></w:pict>"
-    "</mc:Fallback></mc:AlternateContent></w:r></w:p>"
-).format(paragraph("In the box 4711"))
 TABLE = "<w:tbl><w:tr><w:tc>{}</w:tc><w:tc>{}</w:tc></w:tr></w:tbl>".format(paragraph("Rent"), paragraph("12"))
 TRACKED = (
     '<w:p><w:r><w:t xml:space="preserve">Rent </w:t></w:r>'
     '<w:del w:id="1"><w:r><w:delText>1000</w:delText></w:r></w:del>'
     '<w:ins w:id="2"><w:r><w:t>1200</w:t></w:r></w:ins></w:p>'
 )
-NOTES = f"<w:{{0}}s {files.WORD}><w:{{0}} w:id='2'>{{1}}</w:{{0}}></w:{{0}}s>"
-NOTED = '<w:p><w:r><w:t>Due</w:t></w:r><w:r><w:{}Reference w:id="2"/></w:r></w:p>'
 FRACTION = "<m:f><m:num><m:r><m:t>a+b</m:t></m:r></m:num><m:den><m:r><m:t>2</m:t></m:r></m:den></m:f>"
 
 
@@ -338,20 +331,8 @@ FRACTION = "<m:f><m:num><m:r><m:t>a+b</m:t></m:r></m:num><m:den><m:r><m:t>2</m:t
     [
         # bobmatnyc/trusty-tools#4879: a table in its order, its cells apart
         (docx(paragraph("Before") + TABLE + paragraph("After")), "Before\nRent | 12\nAfter\n"),
-        # langgenius/dify#42414, docling-project/docling#1529, yfedoseev/office_oxide#140: text boxes
-        (docx(BOX), "In the box 4711\n"),
         # docling-project/docling#3152, ui-insight/vandalizer#822: insertions are text, deletions are not
         (docx(TRACKED), "Rent 1200\n"),
-        (
-            docx(NOTED.format("footnote"), footnotes=NOTES.format("footnote", paragraph("plus heat"))),
-            "Due^[1]\n1. plus heat\n",
-        ),
-        (
-            docx(NOTED.format("comment"), comments=NOTES.format("comment", paragraph("too high"))),
-            "Due^[1]\nComment [1]\ntoo high\n",
-        ),
-        # yfedoseev/office_oxide#195: a header longer than the body
-        (docx(paragraph("Body"), header1=f"<w:hdr {files.WORD}>{paragraph('Case 4711')}</w:hdr>"), "Case 4711\nBody\n"),
         (
             docx(f"<w:sdt><w:sdtContent>{paragraph('Signed by Odo Blau')}</w:sdtContent></w:sdt>"),
             "Signed by Odo Blau\n",
@@ -501,12 +482,6 @@ def test_what_is_attached_to_mail_is_read_or_named():
     assert notes_of("mail.eml", photo) == [
         "attachment photo.jpg of mail.eml left out: it is a picture; its text needs text recognition (OCR) first"
     ]
-
-
-def test_a_mailbox_is_all_of_its_mails():
-    mail = (HEAD + b"text/plain\r\n\r\nThe rent is 1200\r\n").replace(b"\r\n", b"\n")
-    box = b"".join(b"From a@b Mon Mar  2 10:00:00 2026\n" + mail + b"\n" for _ in range(3))
-    assert {piece.where for piece in convert(Source.memory("a.mbox", box)).pieces} == {"mail 1", "mail 2", "mail 3"}
 
 
 # Notebooks and tables.

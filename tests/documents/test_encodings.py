@@ -9,7 +9,6 @@ from memagent_lib.documents.converters.encodings import (
     UnknownEncoding,
     decoded,
     find_encoding,
-    marked_encoding,
 )
 
 LEASE = "The lease was signed in March by the tenant, {}, who pays 1200 a month for the room. "
@@ -99,11 +98,6 @@ def test_a_character_far_into_the_file_decides(encoding, codec):
     # microsoft/markitdown#1505: 'ascii' codec can't decode byte 0xc3, for only the beginning was looked at
     text = "plain ascii line\n" * 20_000 + "Zoë pays"
     assert read(text.encode(encoding)) == (text, Encoding(codec))
-
-
-def test_marks_name_their_encoding_before_anything_else():
-    for encoding in ("utf-8-sig", "utf-16", "utf-32"):
-        assert marked_encoding("é".encode(encoding)) == encoding
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.cli import main
-from memagent_lib.documents import Document, DocumentError, SavedReading, plain, read_files
+from memagent_lib.documents import Document, SavedReading, plain, read_files
 from memagent_lib.journal import JournalError
 from memagent_lib.prompts import Budget, BudgetError, Encoder, Template
 from memagent_lib.readers import READERS, gated
@@ -274,13 +274,6 @@ def test_a_model_that_returns_nothing_is_an_error(encoder, tmp_path):
         with pytest.raises(BackendError, match=r"the model answered with nothing \(\d+ turns\)"):
             read_files(silent, [tmp_path / name], ["q"])
     assert len(silent.backend.requests) < 80, "it gave up long before the end"
-
-
-def test_an_empty_file_asks_nothing(agent, tmp_path):
-    (tmp_path / "a.txt").touch()
-    with pytest.raises(DocumentError, match="is empty; there is nothing to read"):
-        read_files(agent, [tmp_path / "a.txt"], ["q"])
-    assert agent.backend.requests == []
 
 
 def test_one_line_of_fifty_megabytes_is_read_from_its_start(agent, tmp_path):

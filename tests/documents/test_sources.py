@@ -125,37 +125,6 @@ def test_a_byte_order_mark_says_the_encoding_and_is_not_read(tmp_path, encoding)
     assert text_of(path)[0] == "héllo"
 
 
-def test_html_is_its_words_a_line_per_block_without_scripts(tmp_path):
-    path = tmp_path / "page.html"
-    path.write_text(
-        "<!doctype html><html><head><title>T</title><style>p{}</style></head><body><h1>Big\n news</h1>"
-        "<p>The <b>code</b>\n is <i>48</i>21.</p>"
-        "<script>evil()</script><!-- note --><ul><li>one<li>two</ul><pre>a\n  b</pre>&lt;|im_end|&gt; <p>unclosed"
-    )
-    text, document = text_of(path)
-    assert text.splitlines() == [
-        "T",
-        "Big news",
-        "The code is 4821.",
-        "one",
-        "two",
-        "a",
-        "  b",
-        "<|im_end|>",
-        "unclosed",
-    ]
-    assert document.locate(text.index("4821")).name == "page.html"
-
-
-def test_a_pdf_is_its_pages_and_places_name_the_page(tmp_path):
-    path = tmp_path / "paper.pdf"
-    path.write_bytes(pdf("The otter swims.", "The code is 4821."))
-    text, document = text_of(path)
-    assert text == "The otter swims.\nThe code is 4821.\n"
-    assert document.locate(text.index("4821")) == SourcePosition("paper.pdf", text.index("4821"), "page 2")
-    assert "page 2 of paper.pdf" in str(document.locate(text.index("4821")))
-
-
 @pytest.mark.parametrize(
     ("name", "data", "says"),
     [
@@ -163,13 +132,13 @@ def test_a_pdf_is_its_pages_and_places_name_the_page(tmp_path):
         ("a.bin", b"MZ\x00\x01", r"binary file \(a zero byte at 2\)"),
         ("b.bin", bytes(range(1, 32)) * 9, "binary file .* control bytes"),
         ("broken.pdf", b"%PDF-1.4 nothing follows", "is no PDF that pypdf can read"),
-        ("scan.pdf", None, "'scan.pdf': no text at all"),
+        ("scan.pdf", files.one_page(content=b""), "'scan.pdf': no text at all"),
         ("blank.html", b"<html><script>1</script></html>", "no text at all"),
     ],
 )
 def test_what_holds_no_text_is_refused_with_the_reason(tmp_path, name, data, says):
     path = tmp_path / name
-    path.write_bytes(pdf("") if data is None else data)
+    path.write_bytes(data)
     with pytest.raises(DocumentError, match=says):
         text_of(path)
 
@@ -228,11 +197,11 @@ def test_what_is_missing_is_known_before_the_first_block(tmp_path):
 
 def test_a_position_names_the_page_or_sheet_of_its_file(tmp_path):
     (tmp_path / "flat.xlsx").write_bytes(files.xlsx('<row r="1"><c r="A1"><v>12</v></c></row>', hidden="4711"))
-    (tmp_path / "lease.pdf").write_bytes(pdf("The otter swims.", "The code is 4821."))
+    (tmp_path / "lease.pdf").write_bytes(files.two_pages(files.words(b"The code is 4821.")))
     text, document = text_of(tmp_path)
     assert str(document.locate(text.index("4711"))) == "sheet Secret of flat.xlsx, character 28"
-    assert str(document.locate(text.index("otter"))) == "page 1 of lease.pdf, character 4"
-    assert str(document.locate(text.index("4821"))) == "page 2 of lease.pdf, character 29"
+    assert str(document.locate(text.index("one"))) == "page 1 of lease.pdf, character 5"
+    assert str(document.locate(text.index("4821"))) == "page 2 of lease.pdf, character 21"
     assert str(document.locate(text.index("[lease.pdf]"))) == "lease.pdf, character 0"
 
 
@@ -277,27 +246,6 @@ def test_paths_that_are_not_there_are_named(tmp_path):
     (tmp_path / "a.bin").write_bytes(b"\0")
     with pytest.raises(DocumentError, match=r"nothing to read in .*: a.bin is a binary file \(a zero byte at 0\)"):
         Document([tmp_path])
-
-
-def pdf(*pages: str) -> bytes:
-    """A minimal PDF with one line of text on each page."""
-    objects = ["<< /Type /Catalog /Pages 2 0 R >>", None, "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
-    kids = []
-    for words in pages:
-        stream = f"BT /F1 12 Tf 72 720 Td ({words}) Tj ET"
-        objects.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
-        page = "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R >> >> "
-        page += f"/Contents {len(objects)} 0 R >>"
-        objects.append(page)
-        kids.append(f"{len(objects)} 0 R")
-    objects[1] = f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count {len(kids)} >>"
-    out, offsets = b"%PDF-1.4\n", []
-    for number, body in enumerate(objects, 1):
-        offsets.append(len(out))
-        out += f"{number} 0 obj\n{body}\nendobj\n".encode()
-    table = "".join(f"{offset:010} 00000 n \n" for offset in offsets)
-    end = f"trailer\n<< /Size {len(offsets) + 1} /Root 1 0 R >>\nstartxref\n{len(out)}\n%%EOF"
-    return out + f"xref\n0 {len(offsets) + 1}\n0000000000 65535 f \n{table}{end}".encode()
 
 
 def test_names_that_are_no_words_are_escaped(tmp_path):

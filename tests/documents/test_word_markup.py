@@ -126,6 +126,7 @@ def test_of_two_forms_without_text_the_older_one_is_read():
     assert converted(docx(line(run("a") + forms + run("b")))) == ("a\u2011b\n", [])
 
 
+# langgenius/dify#42414, docling-project/docling#1529, yfedoseev/office_oxide#140; #195 (a header longer than the body)
 @pytest.mark.parametrize(
     "box",
     [

@@ -183,16 +183,6 @@ def test_a_name_of_several_lines_lists_them(grid: Path) -> None:
     assert gather_rows(grid, ["small, memory 16, temperature 0.7"])["variant"].iloc[0].endswith("16, temperature 0.7")
 
 
-def test_one_row_over_all_tasks_comes_first(kept: Result, lost: Result) -> None:
-    other = replace(lost, example=replace(lost.example, task="update"))
-    made = table(frame([kept, other]))
-    assert made[["task", "4 chunks"]].values.tolist() == [
-        ["all tasks", "50.0 % [9.5, 90.5] (n=2)"],
-        ["needle", "100.0 % [20.7, 100.0] (n=1)"],
-        ["update", "0.0 % [0.0, 79.3] (n=1)"],
-    ]
-
-
 def test_terminal_tables_begin_with_all_tasks(kept: Result, lost: Result) -> None:
     other = replace(lost, example=replace(lost.example, task="update"))
     rows = frame([kept, other], run_id="one").assign(file=["needle_4", "update_4"])

@@ -252,19 +252,23 @@ def test_a_failure_to_resume_is_displayed_in_the_panel(run: RunFolder) -> None:
     panel.close()
 
 
+def recipe(steps: int = 10, **tables: dict) -> Recipe:
+    data = {"train": "a.parquet", "eval": "b.parquet"}
+    verl = {"trainer.total_training_steps": steps}
+    return Recipe.from_tables({"model": {"path": "policy"}, "data": data, "reading": {}, "verl": verl} | tables)
+
+
+def record(run: RunFolder, config: Recipe) -> None:
+    """Leave the recipe as that with which the run was started."""
+    run.config.write_text(json.dumps({"config": resolved(config, run).to_tables(), "device": "cpu"}))
+
+
 def test_only_the_tracking_store_may_differ_to_attach(running: RunFolder) -> None:
-    tables = {
-        "model": {"path": "policy"},
-        "data": {"train": "a.parquet", "eval": "b.parquet"},
-        "reading": {},
-        "verl": {"trainer.total_training_steps": 10},
-    }
-    recorded = resolved(Recipe.from_tables(tables), running)
-    running.config.write_text(json.dumps({"config": recorded.to_tables()}))
-    elsewhere = Recipe.from_tables(tables | {"tracking": {"uri": "sqlite:///elsewhere.db", "experiment": "other"}})
+    record(running, recipe())
+    elsewhere = recipe(tracking={"uri": "sqlite:///elsewhere.db", "experiment": "other"})
     assert begin(elsewhere, running.path).folder == running
     with pytest.raises(RunError, match="a run is active"):
-        begin(Recipe.from_tables(tables | {"verl": {"trainer.total_training_steps": 11}}), running.path)
+        begin(recipe(11), running.path)
 
 
 def test_a_finished_run_is_attached_to_only_with_its_inputs(run: RunFolder, tmp_path: Path) -> None:
@@ -276,17 +280,16 @@ def test_a_finished_run_is_attached_to_only_with_its_inputs(run: RunFolder, tmp_
         file.write_bytes(b"one")
     words = tmp_path / "own.toml"
     shutil.copy(TEMPLATE_FOLDER / "short.toml", words)
-    tables = {
-        "model": {"path": str(start.parent), "average_with": str(other.parent)},
-        "data": {"train": str(train), "eval": str(test)},
-        "reading": {"template": str(words)},
-        "verl": {"trainer.total_training_steps": 3},
-    }
-    recipe = Recipe.from_tables(tables)
-    run.write_recipe(resolved(recipe, run), "cpu")
+    config = recipe(
+        3,
+        model={"path": str(start.parent), "average_with": str(other.parent)},
+        data={"train": str(train), "eval": str(test)},
+        reading={"template": str(words)},
+    )
+    run.write_recipe(resolved(config, run), "cpu")
     run.write_status(TrainingStatus(state=TrainingState.FINISHED, step=3, steps=3))
     test.write_bytes(b"two")  # no step of the training depends on it
-    assert begin(recipe, run.path).status().state is TrainingState.FINISHED
+    assert begin(config, run.path).status().state is TrainingState.FINISHED
     says = {
         train: f"{train} is not what it was when the run was started",
         other: f"{other.parent} is not what it was when the run was started",
@@ -297,45 +300,31 @@ def test_a_finished_run_is_attached_to_only_with_its_inputs(run: RunFolder, tmp_
         before = file.read_bytes()
         file.write_bytes(before.replace(b"one", b"two").replace(b"{question}", b"{question} Be brief.", 1))
         with pytest.raises(RunError, match=f"is finished, and {message}; to train with .* choose another folder or"):
-            begin(recipe, run.path)
+            begin(config, run.path)
         file.write_bytes(before)
     train.unlink()
     for model in (start, other):
         shutil.rmtree(model.parent)
-    assert begin(recipe, run.path).status().state is TrainingState.FINISHED, "what is gone is not compared"
+    assert begin(config, run.path).status().state is TrainingState.FINISHED, "what is gone is not compared"
 
 
 def test_a_run_that_is_stopping_is_waited_for_and_resumed(running: RunFolder) -> None:
-    tables = {
-        "model": {"path": "policy"},
-        "data": {"train": "a.parquet", "eval": "b.parquet"},
-        "reading": {},
-        "verl": {"trainer.total_training_steps": 10},
-    }
-    recipe = Recipe.from_tables(tables)
-    running.config.write_text(json.dumps({"config": resolved(recipe, running).to_tables()}))
+    record(running, recipe())
     running.stop_request.touch()
     ending = threading.Timer(1.0, running.write_status, [TrainingStatus(state=TrainingState.STOPPED, step=3, steps=10)])
     ending.start()
     with pytest.raises(SettingsError, match="no examples at"):  # the first error of a resumed run
-        begin(recipe, running.path)
+        begin(recipe(), running.path)
     assert running.status().state is TrainingState.STOPPED
     ending.join()
 
 
 def test_a_run_that_a_person_stopped_is_not_trained_on(run: RunFolder, capsys) -> None:
-    tables = {
-        "model": {"path": "policy"},
-        "data": {"train": "a.parquet", "eval": "b.parquet"},
-        "reading": {},
-        "verl": {"trainer.total_training_steps": 10},
-    }
-    recipe = Recipe.from_tables(tables)
-    run.config.write_text(json.dumps({"config": resolved(recipe, run).to_tables()}))
+    record(run, recipe())
     run.write_status(TrainingStatus(state=TrainingState.STOPPED, step=3, steps=10))
     run.request_stop(until_resumed=True)
     run.request_stop()  # the signal that follows a person's request
-    assert begin(recipe, run.path).status().state is TrainingState.STOPPED
+    assert begin(recipe(), run.path).status().state is TrainingState.STOPPED
     assert f"was stopped on request; Resume or `memagent resume {run.path}` continues it" in capsys.readouterr().out
     with pytest.raises(SettingsError, match="no examples at"):  # the first error of a resumed run
         resume(run.path)
@@ -419,15 +408,7 @@ def test_without_a_terminal_watching_prints_a_line_per_event(running: RunFolder,
 
 def test_follow_ends_with_the_run_in_mlflow(run: RunFolder, workspace: Path, capsys) -> None:
     entry = Experiment.open(workspace).start("train")
-    tables = {
-        "model": {"path": "policy"},
-        "data": {"train": "a.parquet", "eval": "b.parquet"},
-        "reading": {},
-        "verl": {"trainer.total_training_steps": 3},
-        "tracking": {"uri": str(workspace)},
-    }
-    config = resolved(Recipe.from_tables(tables), run).to_tables()
-    run.config.write_text(json.dumps({"config": config, "device": "cpu"}))
+    record(run, recipe(3, tracking={"uri": str(workspace)}))
     run.write_status(replace(run.status(), state=TrainingState.FINISHED, mlflow_run=entry.id))
     assert main(["follow", str(run.path)]) == 0
     assert capsys.readouterr().err.splitlines() == [

@@ -144,15 +144,6 @@ def test_each_task_has_its_own_panel_and_all_share_a_legend(results: pd.DataFram
     assert len(plots.accuracy_by_task(results.assign(task="needle")).figure.axes) == 1
 
 
-def test_a_policy_has_the_same_colour_in_every_figure(results: pd.DataFrame) -> None:
-    ends = [
-        {t.get_text().partition(":")[0]: t.get_color() for t in ax.texts}
-        for ax in (plots.accuracy_by_length(results), plots.capture_and_retention(results))
-    ]
-    assert ends[0]["before"] == ends[1]["before"] == plots.COLOURS[0]
-    assert ends[0]["after"] == ends[1]["after"] == plots.COLOURS[1]
-
-
 def test_lines_that_a_figure_lacks_keep_their_colours(results: pd.DataFrame) -> None:
     blind = results[results["reader"] == "blind"].assign(policy="only a baseline")
     failed = results[results["policy"] == "before"].assign(policy="failed", score=np.nan, turns=np.nan, capture=np.nan)

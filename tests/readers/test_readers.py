@@ -29,10 +29,10 @@ from memagent_lib.readers import (
     truncated,
 )
 from memagent_lib.readers.map_merge import PARTS
-from memagent_lib.readers.ranking import ranked, words
+from memagent_lib.readers.ranking import Ranking, words
 from memagent_lib.readers.recall import best_past
 from memagent_lib.text import chunks
-from memagent_lib.trace import Kind, Prompt, Reply, Turn
+from memagent_lib.trace import Kind, Prompt, Reply
 
 
 def test_an_unknown_reader_is_refused_with_the_names():
@@ -204,8 +204,8 @@ def test_passages_cover_a_chunk_and_are_at_most_a_quarter_of_it():
 
 
 def test_search_ignores_case_and_leaves_out_what_shares_no_word():
-    assert ranked("Violet OTTER", ["the owl", "a violet otter", "an otter"]) == [1, 2]
-    assert ranked("?!", ["a"]) == [] == ranked("x", [])
+    assert Ranking(["the owl", "a violet otter", "an otter"]).ranked("Violet OTTER") == [1, 2]
+    assert Ranking(["a"]).ranked("?!") == [] == Ranking([]).ranked("x")
     assert words("东京 tower_7") == ["东", "京", "tower", "7"]
 
 
@@ -248,14 +248,8 @@ def test_a_reader_that_displays_more_memories_than_it_declares(encoder):
 
 def test_overwrite_reads_each_chunk_with_the_memory_before_it(tokenizer):
     parts = chunks("One. Two. Three. Four.", tokenizer, 6)
-    reading, said = overwrite("q", iter(parts)), iter(["m1", "m2", "m3", "m4", "m5", "m6", "m7"])
-    prompts, move = [], next(reading)
-    try:
-        while True:
-            prompts.append(move)
-            move = reading.send(Turn(move, Reply(next(said))))
-    except StopIteration as done:
-        trace = done.value
+    said = iter(["m1", "m2", "m3", "m4", "m5", "m6", "m7"])
+    trace, prompts = play(overwrite("q", iter(parts)), lambda p: next(said))
     assert [p.memory for p in prompts] == ["", *(f"m{i + 1}" for i in range(len(parts)))]
     assert [p.chunk for p in prompts] == [*parts, None]
     assert trace.memories == tuple(f"m{i + 1}" for i in range(len(parts)))

@@ -62,6 +62,12 @@ def but(config: Recipe, table: str, **values) -> Recipe:
     return dataclasses.replace(config, **{table: dataclasses.replace(getattr(config, table), **values)})
 
 
+def starts(*arguments, **options) -> None:
+    """Launch a run, up to where its process would be started."""
+    with pytest.raises(AssertionError, match="a process was started"):
+        launch(*arguments, **options)
+
+
 def test_a_model_folder_that_is_not_there_is_named(config, tmp_path):
     with pytest.raises(SettingsError, match=r"no model at .*nowhere"):
         launch(but(config, "model", path=str(tmp_path / "nowhere")), tmp_path / "run")
@@ -230,8 +236,7 @@ def test_a_refused_run_does_not_stop_the_active_one_at_exit(config, tmp_path, mo
         launch(config, folder.path, stop_at_exit=True)
     os.close(lock)
     assert at_exit == []
-    with pytest.raises(AssertionError, match="a process was started"):
-        launch(config, tmp_path / "own", stop_at_exit=True)
+    starts(config, tmp_path / "own", stop_at_exit=True)
     assert len(at_exit) == 1
 
 
@@ -307,8 +312,7 @@ def test_a_run_is_not_resumed_with_other_words_or_another_reader(config, tmp_pat
     config = but(config, "reading", template=str(words), reader=f"{reader}:own")
     folder = with_checkpoint(config, tmp_path / "run")
     words.write_text(words.read_text() + "# a comment is no wording\n")
-    with pytest.raises(AssertionError, match="a process was started"):
-        launch(config, folder.path, resume=True)
+    starts(config, folder.path, resume=True)
     folder.write_status(TrainingStatus(state=TrainingState.STOPPED, step=1))
     words.write_text(words.read_text().replace("{question}", "{question} Be brief.", 1))
     reader.write_text("from memagent_lib.readers import gated as own\n")
@@ -320,8 +324,7 @@ def test_a_run_is_not_resumed_with_other_words_or_another_reader(config, tmp_pat
     recorded = json.loads(folder.config.read_text())
     del recorded["reading"]  # as an older version recorded a run
     folder.config.write_text(json.dumps(recorded))
-    with pytest.raises(AssertionError, match="a process was started"):
-        launch(config, folder.path, resume=True)
+    starts(config, folder.path, resume=True)
 
 
 def test_saving_and_measuring_may_change_when_a_run_is_resumed(config, tmp_path):
@@ -329,26 +332,22 @@ def test_saving_and_measuring_may_change_when_a_run_is_resumed(config, tmp_path)
     changed = but(config, "train", hang_minutes=5.0)
     often = {"trainer.total_training_steps": 3, "trainer.save_freq": 1, "trainer.test_freq": 1}
     changed = but(changed, "verl", **often, **{"actor_rollout_ref.rollout.gpu_memory_utilization": 0.4})
-    with pytest.raises(AssertionError, match="a process was started"):
-        launch(changed, folder.path, resume=True)
+    starts(changed, folder.path, resume=True)
     assert folder.checkpoint_note.read_text() == "1"
 
 
 def test_a_run_without_a_checkpoint_gets_another_mlflow_run(config, tmp_path):
     folder = with_checkpoint(config, tmp_path / "run")
     folder.mlflow_note.write_text("abc")
-    with pytest.raises(AssertionError, match="a process was started"):
-        launch(config, folder.path, resume=True)
+    starts(config, folder.path, resume=True)
     assert folder.mlflow_note.read_text() == "abc"
     shutil.rmtree(folder.checkpoints)
     folder.write_status(TrainingStatus(state=TrainingState.FAILED))
     named = but(config, "tracking", run_id="abc")
-    with pytest.raises(AssertionError, match="a process was started"):
-        launch(named, folder.path, resume=True)
+    starts(named, folder.path, resume=True)
     assert folder.mlflow_note.read_text() == "abc"
     folder.write_status(TrainingStatus(state=TrainingState.FAILED))
-    with pytest.raises(AssertionError, match="a process was started"):
-        launch(but(config, "verl", **{f"{ACTOR}.optim.lr": 0.5}), folder.path, resume=True)
+    starts(but(config, "verl", **{f"{ACTOR}.optim.lr": 0.5}), folder.path, resume=True)
     assert not folder.mlflow_note.exists()
 
 
@@ -359,8 +358,7 @@ def test_a_checkpoint_of_another_user_is_named(config, tmp_path, monkeypatch, ca
     optimizer.write_bytes(b"pickle")
     owner = optimizer.stat().st_uid
     monkeypatch.setattr(os, "getuid", lambda: owner + is_foreign)
-    with pytest.raises(AssertionError, match="a process was started"):
-        launch(config, folder.path, resume=True)
+    starts(config, folder.path, resume=True)
     named = f"global_step_1 belongs to another user (id {owner}); verl unpickles"
     assert (named in capsys.readouterr().out) == is_foreign
 
@@ -376,5 +374,4 @@ def test_a_run_that_has_made_all_its_steps_is_not_started_again(config, tmp_path
     folder = with_checkpoint(config, tmp_path / "run")
     folder.write_status(TrainingStatus(state=TrainingState.FINISHED, step=2, steps=2))
     assert launch(config, folder.path, resume=True).status().state is TrainingState.FINISHED
-    with pytest.raises(AssertionError, match="a process was started"):
-        launch(but(config, "verl", **{"trainer.total_training_steps": 3}), folder.path, resume=True)
+    starts(but(config, "verl", **{"trainer.total_training_steps": 3}), folder.path, resume=True)

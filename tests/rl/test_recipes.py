@@ -4,6 +4,7 @@ import re
 import subprocess
 import tomllib
 from collections import namedtuple
+from collections.abc import Callable
 from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
@@ -86,24 +87,28 @@ def models(tmp_path_factory, tokenizer) -> dict[str, Path]:
     return made
 
 
-def planned(path: Path, models: dict[str, Path], tmp_path: Path, *settings: str):
+@pytest.fixture
+def planned(models, tmp_path, monkeypatch) -> Callable:
+    """A function that plans a recipe, named by its path or its stem, with a large disk."""
+    pytest.importorskip("verl")
     from memagent_lib.rl import dry_run
 
-    recipe = Recipe.load(path)
-    pocket = Path(__file__).parents[2] / recipe.model.path
-    if recipe.model.path.startswith("runs/"):  # a run's own model, of the warm start's shape
-        pocket = Path(__file__).parents[2] / "experiments/pocket/warm_start"
-    model = models.get(recipe.model.path, pocket)
-    if recipe.model.average_with:
-        settings = (*settings, f"model.average_with={model}")
-    with chdir(tmp_path):  # where none of a recipe's data lies, whatever was made in this clone
-        return dry_run(Recipe.load(path, [f"model.path={model}", *settings]), tmp_path / "run")
-
-
-@pytest.fixture
-def a_large_disk(monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage(20e12, 0, 10e12))
+
+    def plan(recipe: Path | str, *settings: str):
+        path = recipe if isinstance(recipe, Path) else next(path for path in RECIPES if path.stem == recipe)
+        chosen = Recipe.load(path).model
+        pocket = ROOT / chosen.path
+        if chosen.path.startswith("runs/"):  # a run's own model, of the warm start's shape
+            pocket = ROOT / "experiments/pocket/warm_start"
+        model = models.get(chosen.path, pocket)
+        if chosen.average_with:
+            settings = (*settings, f"model.average_with={model}")
+        with chdir(tmp_path):  # where none of a recipe's data lies, whatever was made in this clone
+            return dry_run(Recipe.load(path, [f"model.path={model}", *settings]), tmp_path / "run")
+
+    return plan
 
 
 def hours_are_those_of_the_plan(path, plan):
@@ -122,9 +127,8 @@ def hours_are_those_of_the_plan(path, plan):
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.stem)
-def test_a_recipes_dry_run_passes_verls_validation_and_fits(path, models, tmp_path, a_large_disk):
-    pytest.importorskip("verl")
-    plan = planned(path, models, tmp_path)
+def test_a_recipes_dry_run_passes_verls_validation_and_fits(path, planned, tmp_path):
+    plan = planned(path)
     plan.check()
     recipe = plan.recipe
     verl = plan.verl
@@ -148,9 +152,8 @@ def test_a_recipes_dry_run_passes_verls_validation_and_fits(path, models, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-def test_the_plans_arithmetic_is_that_worked_out_by_hand(models, tmp_path, a_large_disk):
-    pytest.importorskip("verl")
-    plan = planned(next(p for p in RECIPES if p.stem == "paper_7b"), models, tmp_path)
+def test_the_plans_arithmetic_is_that_worked_out_by_hand(planned):
+    plan = planned("paper_7b")
     assert plan.shape.parameters == 7_615_616_512  # Qwen2.5-7B
     assert next(plan.lines()).startswith("model       7.62B parameters on ")
     small = replace(plan, shape=SimpleNamespace(parameters=824_320))
@@ -167,9 +170,7 @@ def test_the_plans_arithmetic_is_that_worked_out_by_hand(models, tmp_path, a_lar
     assert plan.flops["reference"] == plan.flops["old log-probabilities"] == pytest.approx(tokens * log_probabilities)
     assert plan.gpu.training_bytes()["attention mask"] == 3 * (2 * 8336) ** 2
     flash = "verl.actor_rollout_ref.model.override_config.attn_implementation=flash_attention_2"
-    flash = planned(
-        next(p for p in RECIPES if p.stem == "paper_7b"), models, tmp_path, flash.replace("verl.", "verl.+")
-    )
+    flash = planned("paper_7b", flash.replace("verl.", "verl.+"))
     rows = 2 * 7_615_616_512 + 2 * 28 * 3584 * plan.work.longest_row
     assert (
         flash.flops["update"] == pytest.approx(4 * tokens * rows) and "attention mask" not in flash.gpu.training_bytes()
@@ -183,10 +184,8 @@ def test_the_plans_arithmetic_is_that_worked_out_by_hand(models, tmp_path, a_lar
     assert (plan.checkpoint_bytes(), plan.export_bytes()) == (12 * 7_615_616_512, 4 * 7_615_616_512)
 
 
-def test_sleeping_vllm_and_log_probabilities_are_in_the_plan(models, tmp_path, a_large_disk):
-    pytest.importorskip("verl")
-    path = next(p for p in RECIPES if p.stem == "paper_7b")
-    plan = planned(path, models, tmp_path)
+def test_sleeping_vllm_and_log_probabilities_are_in_the_plan(planned):
+    plan = planned("paper_7b")
     # 2 GiB of CUDA context and graphs, and logits in fp32 of verl's 256 replies at once.
     asleep = (2 << 30) + 256 * 152_064 * 4
     assert plan.gpu.training_bytes()["vLLM asleep"] == plan.gpu.rollout_bytes()["graphs and logits"] == asleep
@@ -198,32 +197,29 @@ def test_sleeping_vllm_and_log_probabilities_are_in_the_plan(models, tmp_path, a
     assert scoring["optimizer"] == 0  # on the host, except in the update
     need = sum(plan.gpu.training_bytes().values())
     assert plan.gpu.fits(1.001 * need / 0.95) and not plan.gpu.fits(0.999 * need / 0.95)
-    awake = planned(path, models, tmp_path, "verl.actor_rollout_ref.rollout.free_cache_engine=false")
+    awake = planned("paper_7b", "verl.actor_rollout_ref.rollout.free_cache_engine=false")
     assert not awake.gpu.fits(1.001 * need / 0.95)
 
 
-def test_decoding_takes_its_time_from_the_memorys_bandwidth(models, tmp_path, a_large_disk):
-    pytest.importorskip("verl")
+def test_decoding_takes_its_time_from_the_memorys_bandwidth(planned):
     from memagent_lib.rl.run.training_plan import GPUS
 
-    plan = planned(next(p for p in RECIPES if p.stem == "paper_7b"), models, tmp_path)
+    plan = planned("paper_7b")
     saved_s = plan.flops["decode"] / 32 * (1 / (24 * 3.35e12) - 1 / (24 * 4.8e12))
     hours = plan.hours(GPUS["H100 80 GB"]) - plan.hours(GPUS["H200 141 GB"])
     assert hours == pytest.approx(saved_s / 3600)
 
 
-def test_a_small_model_takes_the_time_of_layers_and_turns(models, tmp_path, a_large_disk):
-    pytest.importorskip("verl")
+def test_a_small_model_takes_the_time_of_layers_and_turns(planned):
     from memagent_lib.rl.run.training_plan import GPUS, Gpu
 
-    path = next(p for p in RECIPES if p.stem == "smollm2_1gpu")
-    plan = planned(path, models, tmp_path)
+    plan = planned("smollm2_1gpu")
     tokens = plan.work.trained_tokens
     # With endless arithmetic: 30 layers, three passes over micro-batches of the update and one of the reference policy.
     passes = 30 * tokens * (3 / 6144 + 1 / plan.verl.actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu)
     boundless = plan.hours(Gpu(80e9, float("inf"), float("inf")))
     assert boundless * 3600 == pytest.approx(3e-3 * passes + 1.6 * plan.work.turns)
-    recomputed = planned(path, models, tmp_path, "verl.actor_rollout_ref.model.enable_gradient_checkpointing=true")
+    recomputed = planned("smollm2_1gpu", "verl.actor_rollout_ref.model.enable_gradient_checkpointing=true")
     assert recomputed.flops["update"] == pytest.approx(plan.flops["update"] * 4 / 3)
     assert recomputed.hours(GPUS["H200 141 GB"]) > plan.hours(GPUS["H200 141 GB"])
     # 6 x 576, 7 x 576, 4 x 192 and 4 x 1,536 numbers a layer and token, in bf16, and 1.3 of that; or a layer's input.
@@ -232,11 +228,9 @@ def test_a_small_model_takes_the_time_of_layers_and_turns(models, tmp_path, a_la
     assert inputs == 2 * 30 * 6144 * 576
 
 
-def test_the_24_gb_recipe_fits_its_card_in_the_worst_case(models, tmp_path, a_large_disk):
-    pytest.importorskip("verl")
-    path = next(p for p in RECIPES if p.stem == "qwen3_0.6b_24gb")
-    assert planned(path, models, tmp_path).gpu.fits(24e9)
-    assert not planned(path, models, tmp_path, f"verl.{ACTOR}.ppo_max_token_len_per_gpu=16384").gpu.fits(24e9)
+def test_the_24_gb_recipe_fits_its_card_in_the_worst_case(planned):
+    assert planned("qwen3_0.6b_24gb").gpu.fits(24e9)
+    assert not planned("qwen3_0.6b_24gb", f"verl.{ACTOR}.ppo_max_token_len_per_gpu=16384").gpu.fits(24e9)
 
 
 def test_a_hub_name_out_of_reach_is_refused_in_one_line():
@@ -247,23 +241,19 @@ def test_a_hub_name_out_of_reach_is_refused_in_one_line():
         shape_of("nobody/nothing", download=False)
 
 
-def test_a_plan_counts_fp32_bases_and_the_width_of_all_heads(models, tmp_path, a_large_disk):
-    pytest.importorskip("verl")
-    by_name = {path.stem: path for path in RECIPES}
-    adapters = planned(by_name["lora_7b"], models, tmp_path)
+def test_a_plan_counts_fp32_bases_and_the_width_of_all_heads(planned):
+    adapters = planned("lora_7b")
     assert (
         adapters.gpu.training_bytes()["weights"] == adapters.gpu.resident_bytes() == 4 * 7_615_616_512 / 2
     )  # on two GPUs
-    small = planned(by_name["qwen3_0.6b_24gb"], models, tmp_path)
+    small = planned("qwen3_0.6b_24gb")
     assert (small.shape.hidden, small.shape.attention) == (1024, 16 * 128)
     per_token = 2 * small.shape.parameters + 4 * 28 * 2048 * 8192
     assert small.flops["update"] == pytest.approx(4 * small.work.trained_tokens * per_token)
 
 
-def test_shared_prefixes_have_no_mask_of_all_pairs_in_the_plan(models, tmp_path, a_large_disk):
-    pytest.importorskip("verl")
-    path = next(p for p in RECIPES if p.stem == "7b_8gpu")
-    packed, trees = (planned(path, models, tmp_path, f"verl.{PACKED}={on}") for on in ("true", "false"))
+def test_shared_prefixes_have_no_mask_of_all_pairs_in_the_plan(planned):
+    packed, trees = (planned("7b_8gpu", f"verl.{PACKED}={on}") for on in ("true", "false"))
     assert (packed.attention, trees.attention) == ("sdpa", "memagent_trees")
     actor = trees.verl.actor_rollout_ref.actor
     tokens = actor.ppo_max_token_len_per_gpu
@@ -283,25 +273,21 @@ def test_shared_prefixes_have_no_mask_of_all_pairs_in_the_plan(models, tmp_path,
     assert not replace(trees, full_attention=False).in_trees  # a model with sliding windows is computed by verl's way
 
 
-def test_a_plan_counts_the_turns_of_its_own_reader(models, tmp_path, a_large_disk):
-    pytest.importorskip("verl")
-    path = next(p for p in RECIPES if p.stem == "paper_7b")
-    work = {name: planned(path, models, tmp_path, f"reading.reader={name}").work for name in ("overwrite", "map_merge")}
+def test_a_plan_counts_the_turns_of_its_own_reader(planned):
+    work = {name: planned("paper_7b", f"reading.reader={name}").work for name in ("overwrite", "map_merge")}
     assert (work["overwrite"].turns, work["map_merge"].turns) == (7 + 1, 7 + 6 + 1)
     assert work["map_merge"].reply_tokens == 2048 * 14 * 1024
 
 
-def test_a_run_that_no_gpu_holds_is_refused_with_the_numbers(models, tmp_path, a_large_disk):
-    pytest.importorskip("verl")
+def test_a_run_that_no_gpu_holds_is_refused_with_the_numbers(planned):
     from memagent_lib.rl import PlanError
 
-    path = next(p for p in RECIPES if p.stem == "7b_8gpu")
-    plan = planned(path, models, tmp_path, f"verl.{ACTOR}.ppo_max_token_len_per_gpu=200000")
+    plan = planned("7b_8gpu", f"verl.{ACTOR}.ppo_max_token_len_per_gpu=200000")
     needs = r"\d+ GB of training, or \d+ GB of sampling beside 4 that stay; add workers"
     with pytest.raises(PlanError, match=f"no GPU holds {needs}"):
         plan.check()
     with pytest.raises(PlanError, match=f"a GPU of 24 GB does not hold {needs}"):
-        planned(path, models, tmp_path).check_room(24e9)
+        planned("7b_8gpu").check_room(24e9)
 
 
 @pytest.mark.parametrize(
@@ -312,10 +298,8 @@ def test_a_run_that_no_gpu_holds_is_refused_with_the_numbers(models, tmp_path, a
         ("Qwen/Qwen2.5-7B-Instruct", 1, True, True),  # 122 GB
     ],
 )
-def test_what_leaves_a_gpu_too_little_is_offloaded(models, tmp_path, a_large_disk, model, workers, away, always):
-    pytest.importorskip("verl")
-    path = next(p for p in RECIPES if p.stem == "qwen2.5_1.5b_80gb")
-    plan = planned(path, models, tmp_path, f"model.path={models[model]}", f"verl.trainer.n_gpus_per_node={workers}")
+def test_what_leaves_a_gpu_too_little_is_offloaded(planned, models, model, workers, away, always):
+    plan = planned("qwen2.5_1.5b_80gb", f"model.path={models[model]}", f"verl.trainer.n_gpus_per_node={workers}")
     where = plan.verl.actor_rollout_ref.actor.fsdp_config
     assert (where.param_offload, where.optimizer_offload, where.offload_policy) == (away, away, always)
     assert (plan.gpu.resident_bytes() == 0) == away
@@ -323,22 +307,21 @@ def test_what_leaves_a_gpu_too_little_is_offloaded(models, tmp_path, a_large_dis
     plan.check()
 
 
-def test_the_dry_run_names_examples_that_cannot_be_used(models, tmp_path, a_large_disk):
-    pytest.importorskip("verl")
+def test_the_dry_run_names_examples_that_cannot_be_used(planned, tmp_path):
     from memagent_lib.rl import PlanError
 
     answers = (("4821",), ("otter boat mill " * 99,))
     fields = {"task": "t", "question": "q?", "document": "doc", "rule": "boxed"}
     save([Example(id=str(i), answers=a, **fields) for i, a in enumerate(answers)], file := tmp_path / "x.parquet")
-    path, data = next(p for p in RECIPES if p.stem == "pocket_demo"), f"data.train=['{file}']"
-    plan = planned(path, models, tmp_path, data)
+    data = f"data.train=['{file}']"
+    plan = planned("pocket_demo", data)
     assert [line for line in plan.lines() if line.startswith("data")] == [f"data        {plan.unusable[0]}"]
     with pytest.raises(PlanError, match=r"1 of 2 examples of .*x.parquet cannot be used: '1': its judge 'boxed' gives"):
         plan.check()
     refusal = r"2 examples can be trained on and a step takes data\.train_batch_size = 32"
     with pytest.raises(SettingsError, match=refusal):
-        planned(path, models, tmp_path, data, "data.bad_examples=leave_out").check()
-    planned(path, models, tmp_path, data, "data.bad_examples=leave_out", "verl.data.train_batch_size=2").check()
+        planned("pocket_demo", data, "data.bad_examples=leave_out").check()
+    planned("pocket_demo", data, "data.bad_examples=leave_out", "verl.data.train_batch_size=2").check()
 
 
 @pytest.mark.parametrize(
@@ -348,10 +331,9 @@ def test_the_dry_run_names_examples_that_cannot_be_used(models, tmp_path, a_larg
         ("reading.chunk_tokens=9000", r"chunk 9,000.*allows 4,096; lower chunk_tokens to at most \d+"),
     ],
 )
-def test_the_dry_run_refuses_what_the_run_itself_would_refuse(models, tmp_path, setting, words):
-    pytest.importorskip("verl")
+def test_the_dry_run_refuses_what_the_run_itself_would_refuse(planned, setting, words):
     with pytest.raises(ValueError, match=words):
-        planned(next(p for p in RECIPES if p.stem == "pocket_demo"), models, tmp_path, setting)
+        planned("pocket_demo", setting)
 
 
 @pytest.mark.parametrize(
@@ -388,18 +370,14 @@ def test_the_dry_run_refuses_what_the_run_itself_would_refuse(models, tmp_path, 
         (["actor_rollout_ref.actor.clip_ratio_c=0.5"], "refuses the settings in .verl.: .*clip_ratio_c"),
     ],
 )
-def test_the_dry_run_refuses_what_verl_would_refuse_later(models, tmp_path, settings, words):
-    pytest.importorskip("verl")
-    path = next(p for p in RECIPES if p.stem == "7b_8gpu")
+def test_the_dry_run_refuses_what_verl_would_refuse_later(planned, settings, words):
     with pytest.raises(SettingsError, match=words):
-        planned(path, models, tmp_path, *(f"verl.{setting}" for setting in settings))
+        planned("7b_8gpu", *(f"verl.{setting}" for setting in settings))
 
 
-def test_rows_in_trees_may_be_longer_than_a_micro_batch(models, tmp_path):
-    pytest.importorskip("verl")
-    path = next(p for p in RECIPES if p.stem == "7b_8gpu")
+def test_rows_in_trees_may_be_longer_than_a_micro_batch(planned):
     small = f"verl.{ACTOR}.ppo_max_token_len_per_gpu=8000"
-    plan = planned(path, models, tmp_path, small, f"verl.{PACKED}=false")
+    plan = planned("7b_8gpu", small, f"verl.{PACKED}=false")
     assert plan.verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu == 8000
 
 
@@ -410,31 +388,20 @@ def test_null_switches_a_correction_off_as_in_verls_files():
     assert compose({"algorithm.rollout_correction.rollout_is": "null"}).algorithm.rollout_correction.rollout_is is None
 
 
-def test_a_disk_too_small_for_the_checkpoints_is_refused(models, tmp_path, monkeypatch):
-    pytest.importorskip("verl")
+def test_a_disk_too_small_for_the_checkpoints_is_refused(planned, monkeypatch):
     from memagent_lib.rl import PlanError
 
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage(1e12, 0, 100e9))
-    path = next(p for p in RECIPES if p.stem == "7b_8gpu")
     with pytest.raises(
         PlanError,
         # 4 x 12 x 7.6156 + 4 x 7.6156 + 1.0737 - 100
         match=r"small by 297\.1 GB: 4 checkpoints of 91\.4 GB, 30\.5 GB of the policy at the end, 1\.1 GB of logs and ",
     ):
-        planned(path, models, tmp_path).check()
+        planned("7b_8gpu").check()
 
 
-def test_a_setting_that_verl_does_not_know_is_refused():
-    pytest.importorskip("verl")
-    from memagent_lib.rl.verl.verl_settings import compose
-
-    with pytest.raises(SettingsError, match=r"no setting 'trainer.nnode'.*'\+trainer.nnode'"):
-        compose({"trainer.nnode": 2})
-    assert compose({"+trainer.nnode": 2}).trainer.nnode == 2
-
-
-def test_a_local_run_has_a_ray_of_its_own_on_loopback(models, tmp_path):
+def test_a_local_run_has_a_ray_of_its_own_on_loopback(tmp_path):
     pytest.importorskip("verl")
     from memagent_lib.rl.run.ray_cluster import cluster_environment, init_arguments
     from memagent_lib.rl.verl.verl_settings import compose
@@ -450,7 +417,7 @@ def test_a_local_run_has_a_ray_of_its_own_on_loopback(models, tmp_path):
     assert on_gpu["num_cpus"] >= 32  # logical ones, also on a machine of four cores
 
 
-def test_joining_a_cluster_sizes_no_node_and_sends_variables(models, tmp_path):
+def test_joining_a_cluster_sizes_no_node_and_sends_variables(tmp_path):
     pytest.importorskip("verl")
     from memagent_lib.rl.run.ray_cluster import cluster_environment, init_arguments, require_devices
     from memagent_lib.rl.run.training_run import RunError

@@ -31,25 +31,31 @@ class Server:
         )
 
 
-async def seeds(
+async def read(
     tokenizer,
-    seed: int = 0,
-    step: int = 1,
+    server: Server,
+    step: int = 7,
     name: str = "a",
-    rollout: int = 0,
+    rollout: int = 2,
     temperature: float = 1.0,
     uid: str = "",
+    answer: str = "x",
+    **options,
 ):
-    """The seeds of one rollout's turns."""
+    """The rows of one rollout by a loop with ``options``."""
     from memagent_lib.rl.agent_loop import MemAgentLoop
 
+    loop = MemAgentLoop(server, tokenizer.hf, "overwrite", "short", BUDGET, window=512, **options)
+    fields = {"question": "code?", "document": "the mill drifts " * 20, "answers": (answer,), "rule": "exact_match"}
+    record = Example(id=name, task="toy", **fields).to_record()
+    row = record | {"raw_prompt": record["prompt"], "uid": uid or f"s{step}p0"}
+    return await loop.run({"temperature": temperature}, **row, global_steps=step, session_id=rollout)
+
+
+async def seeds(tokenizer, **rollout):
+    """The seeds of one rollout's turns."""
     server = Server(list(tokenizer.encode("code")))
-    loop = MemAgentLoop(server, tokenizer.hf, "overwrite", "short", BUDGET, window=512, seed=seed)
-    example = Example(
-        id=name, task="toy", question="code?", document="the mill drifts " * 20, answers=("x",), rule="exact"
-    )
-    row = example.to_record() | {"raw_prompt": example.to_record()["prompt"], "uid": uid or f"s{step}p0"}
-    await loop.run({"temperature": temperature}, **row, global_steps=step, session_id=rollout)
+    await read(tokenizer, server, **rollout)
     return [request.get("seed") for request in server.requests]
 
 
@@ -105,23 +111,12 @@ class Failing(Server):
         return await super().generate(request_id, prompt_ids=prompt_ids, sampling_params=sampling_params)
 
 
-async def read(tokenizer, server: Server, folder):
-    from memagent_lib.rl.agent_loop import MemAgentLoop
-
-    traced = {"trace_folder": str(folder / "traces"), "traces_per_step": 1}
-    loop = MemAgentLoop(server, tokenizer.hf, "overwrite", "short", BUDGET, window=512, **traced)
-    document = "the mill drifts " * 20
-    example = Example(id="a", task="toy", question="code?", document=document, answers=("x",), rule="exact")
-    row = example.to_record() | {"raw_prompt": example.to_record()["prompt"], "uid": "s7p0"}
-    return await loop.run({"temperature": 1.0}, **row, global_steps=7, session_id=2)
-
-
 async def test_a_failed_rollout_is_tried_again_with_the_same_seeds(tokenizer, tmp_path):
     (tmp_path / "traces").mkdir()
     reply = list(tokenizer.encode("code"))
     whole = Server(reply)
     again = Failing(reply, 1)
-    once, twice = await read(tokenizer, whole, tmp_path), await read(tokenizer, again, tmp_path)
+    once, twice = [await read(tokenizer, each, trace_folder=str(tmp_path / "traces")) for each in (whole, again)]
     assert len(once) == len(twice) > 2
     assert [rows[-1].extra_fields["reward_extra_info"]["retried"] for rows in (once, twice)] == [0.0, 1.0]
     assert [request["seed"] for request in again.requests] == [request["seed"] for request in whole.requests]
@@ -133,22 +128,15 @@ async def test_a_rollout_that_fails_twice_names_its_example(tokenizer, tmp_path)
 
     (tmp_path / "traces").mkdir()
     with pytest.raises(ConnectionError, match="the engine is away"):
-        await read(tokenizer, Failing(list(tokenizer.encode("code")), 2), tmp_path)
+        await read(tokenizer, Failing(list(tokenizer.encode("code")), 2), trace_folder=str(tmp_path / "traces"))
     note = last_failure(tmp_path / "traces")
     assert note.startswith("example a, rollout 2, attempt 2:")
     assert "the engine is away" in note
 
 
-async def rows_of_cut_replies(tokenizer, answer="x", **overlong):
+async def rows_of_cut_replies(tokenizer, **options):
     """A rollout whose every reply has 6 tokens: answers are cut at their limit of 6, memories of at most 8 are not."""
-    from memagent_lib.rl.agent_loop import MemAgentLoop
-
-    server = Server([tokenizer.encode("code")[0]] * BUDGET["answer_tokens"])
-    loop = MemAgentLoop(server, tokenizer.hf, "overwrite", "short", BUDGET, window=512, **overlong)
-    document = "the mill drifts " * 20
-    example = Example(id="a", task="toy", question="code?", document=document, answers=(answer,), rule="exact_match")
-    row = example.to_record() | {"raw_prompt": example.to_record()["prompt"], "uid": "s7p0"}
-    return await loop.run({"temperature": 1.0}, **row, global_steps=7, session_id=0)
+    return await read(tokenizer, Server([tokenizer.encode("code")[0]] * BUDGET["answer_tokens"]), **options)
 
 
 async def test_a_cut_reply_is_trained_on_or_leaves_the_loss(tokenizer):
@@ -172,6 +160,6 @@ async def test_wrong_rollouts_may_go_without_the_penalty(tokenizer):
     wrong = await rows_of_cut_replies(tokenizer, **overlong)
     assert wrong[-1].reward_score == 0.0
     word = tokenizer.decode([tokenizer.encode("code")[0]] * 6)
-    right = await rows_of_cut_replies(tokenizer, word, **overlong)
+    right = await rows_of_cut_replies(tokenizer, answer=word, **overlong)
     memories = len(right) - 1
     assert right[-1].reward_score == pytest.approx(1 + 0.4 * (-0.5 * memories - 1) / (memories + 1))

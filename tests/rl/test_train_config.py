@@ -186,6 +186,9 @@ def test_a_slip_in_a_name_of_verls_is_answered_with_the_name():
     pytest.importorskip("verl")
     with pytest.raises(SettingsError, match=rf"no setting 'actor.optim.lr'; did you mean .*{LR}"):
         compose({"actor.optim.lr": 1e-4})
+    with pytest.raises(SettingsError, match=r"no setting 'trainer.nnode'.*'\+trainer.nnode'"):
+        compose({"trainer.nnode": 2})
+    assert compose({"+trainer.nnode": 2}).trainer.nnode == 2
     with pytest.raises(SettingsError, match=rf"no setting '{LR}s'; did you mean .*{LR}"):
         compose({f"{LR}s": 1e-4})
 
@@ -214,19 +217,21 @@ def test_a_missing_table_and_a_missing_file_are_named(tmp_path, recipe):
         Recipe.load(recipe)
 
 
-def save_policy(folder, tokenizer) -> None:
-    """All of a small model but its weights."""
+@pytest.fixture
+def policy(tmp_path, tokenizer) -> str:
+    """The setting of a model: a folder with all of a small one but its weights."""
     from transformers import Qwen2Config
 
+    folder = tmp_path / "policy"
     tokenizer.hf.save_pretrained(folder)
     sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
     Qwen2Config(vocab_size=len(tokenizer.hf), num_key_value_heads=1, **sizes).save_pretrained(folder)
+    return f"model.path={folder}"
 
 
 @pytest.mark.parametrize("reader", ["overwrite", "gated", "recall", "retrieving", "multislot", "map_merge"])
-def test_verl_has_room_for_the_readers_longest_prompt(recipe, tmp_path, tokenizer, reader):
-    save_policy(tmp_path / "policy", tokenizer)
-    config = Recipe.load(recipe, [f"reading.reader={reader}", f"model.path={tmp_path / 'policy'}"])
+def test_verl_has_room_for_the_readers_longest_prompt(recipe, tmp_path, tokenizer, policy, reader):
+    config = Recipe.load(recipe, [f"reading.reader={reader}", policy])
     chosen = verl_settings(config, RunFolder(tmp_path / "run"), "cuda")
     encoder = Encoder(tokenizer, Template.load("short"), config.reading.budget)
     memories = READERS[reader].prompts
@@ -236,29 +241,23 @@ def test_verl_has_room_for_the_readers_longest_prompt(recipe, tmp_path, tokenize
     assert reader in ("overwrite", "map_merge") or longest > encoder.prompt_limit(Kind.READ)
 
 
-def test_verl_always_logs_to_the_file_of_metrics(recipe, tmp_path, tokenizer):
-    save_policy(tmp_path / "policy", tokenizer)
+def test_verl_always_logs_to_the_file_of_metrics(recipe, tmp_path, policy):
     for chosen, loggers in (
         ([], ["console", "file"]),
         (["verl.trainer.logger=wandb"], ["wandb", "file"]),
         (["verl.trainer.logger=['file','console']"], ["file", "console"]),
     ):
-        config = Recipe.load(recipe, [f"model.path={tmp_path / 'policy'}", *chosen])
+        config = Recipe.load(recipe, [policy, *chosen])
         assert verl_settings(config, RunFolder(tmp_path / "run"), "cpu")["trainer.logger"] == loggers
 
 
-def rates(recipe, tmp_path, tokenizer, *settings: str) -> list[float]:
+def rates(recipe, tmp_path, *settings: str) -> list[float]:
     """The learning rate of each of five steps, from verl's own schedule as the recipe sets it."""
     torch = pytest.importorskip("torch")
     from verl.utils.torch_functional import get_cosine_schedule_with_warmup
 
-    save_policy(tmp_path / "policy", tokenizer)
     steps = ["verl.trainer.total_training_steps=5", f"verl.{LR}=0.8"]
-    chosen = verl_settings(
-        Recipe.load(recipe, [f"model.path={tmp_path / 'policy'}", *steps, *settings]),
-        RunFolder(tmp_path / "run"),
-        "cuda",
-    )
+    chosen = verl_settings(Recipe.load(recipe, [*steps, *settings]), RunFolder(tmp_path / "run"), "cuda")
     optim = {name.rpartition(".")[2]: value for name, value in chosen.items() if ".actor.optim." in name}
     assert optim["lr_scheduler_type"] == "cosine"
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=optim["lr"])
@@ -273,23 +272,20 @@ def rates(recipe, tmp_path, tokenizer, *settings: str) -> list[float]:
     return found
 
 
-def test_no_prompt_is_split_on_a_cpu(recipe, tmp_path, tokenizer):
+def test_no_prompt_is_split_on_a_cpu(recipe, tmp_path, policy):
     """A step of vLLM's CPU engine that holds part of a seeded prompt fails, and everything in it."""
-    save_policy(tmp_path / "policy", tokenizer)
-    config = Recipe.load(recipe, [f"model.path={tmp_path / 'policy'}"])
-    chosen = verl_settings(config, RunFolder(tmp_path / "run"), "cpu")
+    chosen = verl_settings(Recipe.load(recipe, [policy]), RunFolder(tmp_path / "run"), "cpu")
     assert chosen["actor_rollout_ref.rollout.enable_chunked_prefill"] is False
 
 
-def test_every_seed_validates_on_the_same_examples(recipe, tmp_path, tokenizer):
+def test_every_seed_validates_on_the_same_examples(recipe, tmp_path, tokenizer, policy):
     from verl.utils.dataset.rl_dataset import RLHFDataset
 
-    save_policy(tmp_path / "policy", tokenizer)
     fields = {"question": "q?", "document": "d", "answers": ("x",), "rule": "exact"}
     path = save([Example(id=f"{n}", task="toy", **fields) for n in range(40)], tmp_path / "eval.parquet")
 
     def drawn(seed: int) -> list[str]:
-        settings = [f"train.seed={seed}", f"model.path={tmp_path / 'policy'}", "verl.data.val_max_samples=5"]
+        settings = [f"train.seed={seed}", policy, "verl.data.val_max_samples=5"]
         chosen = verl_settings(Recipe.load(recipe, settings), RunFolder(tmp_path / "run"), "cuda")
         data = compose(chosen).data
         dataset = RLHFDataset([str(path)], tokenizer.hf, data, max_samples=data.val_max_samples)
@@ -299,14 +295,14 @@ def test_every_seed_validates_on_the_same_examples(recipe, tmp_path, tokenizer):
     assert len(set(drawn(0))) == 5
 
 
-def test_a_warm_up_starts_above_zero_and_the_rate_then_stays(recipe, tmp_path, tokenizer):
-    warmed = rates(recipe, tmp_path, tokenizer, f"verl.{ACTOR}.optim.lr_warmup_steps=2")
+def test_a_warm_up_starts_above_zero_and_the_rate_then_stays(recipe, tmp_path, policy):
+    warmed = rates(recipe, tmp_path, policy, f"verl.{ACTOR}.optim.lr_warmup_steps=2")
     assert warmed == pytest.approx([0.4, 0.8, 0.8, 0.8, 0.8])
-    assert rates(recipe, tmp_path, tokenizer) == pytest.approx([0.8] * 5)
+    assert rates(recipe, tmp_path, policy) == pytest.approx([0.8] * 5)
 
 
-def test_a_final_rate_is_reached_at_the_last_step(recipe, tmp_path, tokenizer):
-    falling = rates(recipe, tmp_path, tokenizer, f"verl.{ACTOR}.optim.min_lr_ratio=0.1")
+def test_a_final_rate_is_reached_at_the_last_step(recipe, tmp_path, policy):
+    falling = rates(recipe, tmp_path, policy, f"verl.{ACTOR}.optim.min_lr_ratio=0.1")
     # 0.8 (0.1 + 0.9 (1 + cos(pi x)) / 2) for x = 1/5 .. 1
     assert falling == pytest.approx([0.73125, 0.55125, 0.32875, 0.14875, 0.08], abs=1e-4)
 
@@ -337,9 +333,8 @@ def test_an_override_in_a_table_that_is_none_is_refused(recipe):
             Recipe.load(recipe, [override])
 
 
-def test_a_runs_path_may_have_any_character(recipe, tmp_path, tokenizer):
-    save_policy(tmp_path / "policy", tokenizer)
+def test_a_runs_path_may_have_any_character(recipe, tmp_path, policy):
     folder = RunFolder(tmp_path / "eule \N{OWL} ü")
-    write_agent_file(Recipe.load(recipe, [f"model.path={tmp_path / 'policy'}"]), folder)
+    write_agent_file(Recipe.load(recipe, [policy]), folder)
     (loop,) = OmegaConf.load(folder.path / AGENT_FILE)
     assert loop.trace_folder == str(folder.traces)

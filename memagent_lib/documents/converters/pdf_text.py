@@ -241,16 +241,11 @@ def _string(value: Any) -> str:
 
 def _choices(value: Any, options: Any) -> list[str]:
     """Return the visible texts of the selected options. A form stores only their export values."""
-    visible = {}
-    for option in options:
-        pair = option.get_object()
-        if isinstance(pair, list):
-            visible[str(pair[0])] = str(pair[1])
-    selected = []
-    if isinstance(value, list):
-        selected = value
-    elif value is not None:
-        selected = [value]
+    pairs = [option.get_object() for option in options]
+    visible = {str(pair[0]): str(pair[1]) for pair in pairs if isinstance(pair, list)}
+    if value is None:
+        return []
+    selected = value if isinstance(value, list) else [value]
     return [visible.get(str(item), str(item)) for item in selected]
 
 

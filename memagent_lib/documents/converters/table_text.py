@@ -201,7 +201,8 @@ def spreadsheet_text(source: Source, _: ConverterOptions) -> Converted:
             workbook = CalamineWorkbook.from_filelike(stream)
             sheets = [
                 (sheet.name, str(sheet.visible), workbook.get_sheet_by_name(sheet.name))
-                for sheet in _worksheets(workbook)
+                for sheet in workbook.sheets_metadata
+                if str(sheet.typ).endswith("WorkSheet")
             ]
         except (KeyboardInterrupt, SystemExit):
             raise
@@ -225,10 +226,6 @@ def spreadsheet_text(source: Source, _: ConverterOptions) -> Converted:
         notes.append(f"{counted(errors.total(), 'cell')} of {source.name} with an error ({kinds}) left empty")
     notes += [f"{counted(number, noun)} left out from {source.name}" for noun, number in beside.items()]
     return Converted(pieces, notes)
-
-
-def _worksheets(workbook: Any) -> Iterator[Any]:
-    return (sheet for sheet in workbook.sheets_metadata if str(sheet.typ).endswith("WorkSheet"))
 
 
 def _filled(sheet: Any) -> list[list[Any]]:

@@ -59,9 +59,9 @@ class _Numbers:
     """The lists of a document, and the numbers that their paragraphs have reached."""
 
     def __init__(self, numbering: Element, styles: Element):
-        self._lists = {_value(each, "abstractNumId", own=True): each for each in numbering.iter(f"{WORD}abstractNum")}
-        self._nums = {_value(each, "numId", own=True): each for each in numbering.iter(f"{WORD}num")}
-        self._styles = {_value(each, "styleId", own=True): each for each in styles.iter(f"{WORD}style")}
+        self._lists = {each.get(f"{WORD}abstractNumId"): each for each in numbering.iter(f"{WORD}abstractNum")}
+        self._nums = {each.get(f"{WORD}numId"): each for each in numbering.iter(f"{WORD}num")}
+        self._styles = {each.get(f"{WORD}styleId"): each for each in styles.iter(f"{WORD}style")}
         self._levels: dict[str, dict[int, _Level]] = {}
         self._counts: defaultdict[str, dict[int, int]] = defaultdict(dict)
         self._begun: set[_Item] = set()
@@ -96,10 +96,10 @@ class _Numbers:
             name = self._list_of(num)
             if name is not None:
                 defined = self._lists[name].iter(f"{WORD}lvl")
-                levels = {_number(_value(each, "ilvl", own=True), 0): each for each in defined}
+                levels = {_number(each.get(f"{WORD}ilvl"), 0): each for each in defined}
                 for override in self._nums[num].iter(f"{WORD}lvlOverride"):
                     for each in override.iter(f"{WORD}lvl"):
-                        levels[_number(_value(override, "ilvl", own=True), 0)] = each
+                        levels[_number(override.get(f"{WORD}ilvl"), 0)] = each
             self._levels[num] = {at: _level(each) for at, each in levels.items()}
         return self._levels[num]
 
@@ -139,7 +139,7 @@ class _Numbers:
     def _restarted(self, item: _Item) -> int | None:
         for override in self._nums[item.num].iter(f"{WORD}lvlOverride"):
             first = _value(override, "startOverride")
-            if first is not None and _number(_value(override, "ilvl", own=True), 0) == item.level:
+            if first is not None and _number(override.get(f"{WORD}ilvl"), 0) == item.level:
                 return _number(first, 1)
         return None
 
@@ -190,11 +190,9 @@ def _written(number: int, kind: str) -> str | None:
     return None
 
 
-def _value(element: Element | None, name: str, own: bool = False) -> str | None:
-    """Return the value of the child ``name``, or of the element's own attribute of that name."""
-    if element is None or own:
-        return None if element is None else element.get(f"{WORD}{name}")
-    child = element.find(f"{WORD}{name}")
+def _value(element: Element | None, name: str) -> str | None:
+    """Return the value of the child ``name``."""
+    child = None if element is None else element.find(f"{WORD}{name}")
     return None if child is None else child.get(f"{WORD}val")
 
 

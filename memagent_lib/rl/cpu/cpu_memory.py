@@ -9,8 +9,9 @@ first.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from memagent_lib.backends import ModelShape
@@ -93,11 +94,6 @@ def memory_of(shape: ModelShape, fit: CpuFit, workers: int = 1) -> dict[str, flo
     }
 
 
-def fits(shape: ModelShape, fit: CpuFit, workers: int, available: float) -> bool:
-    """Return whether a run needs at most :data:`SAFETY` of the ``available`` bytes."""
-    return sum(memory_of(shape, fit, workers).values()) <= SAFETY * available
-
-
 def choose_fit(
     shape: ModelShape,
     window: int,
@@ -116,16 +112,12 @@ def choose_fit(
     each time.
     """
     known = {"half": half, "lora_rank": lora_rank, "reference": reference}
-    options = [replace(option, **known) for option in _options(window, servers, workers)]
-    return next((option for option in options if fits(shape, option, workers, machine_bytes)), options[-1])
-
-
-def _options(window: int, servers: int, workers: int) -> Iterator[CpuFit]:
-    sizes = list(dict.fromkeys(max(size, window) for size in MICRO_BATCHES))
-    for checkpointing in (False, True):
-        for count in dict.fromkeys((servers, workers)):
-            for size in sizes:
-                yield CpuFit(micro_batch_tokens=size, servers=count, checkpointing=checkpointing)
+    sizes = dict.fromkeys(max(size, window) for size in MICRO_BATCHES)
+    for checkpointing, count, size in product((False, True), dict.fromkeys((servers, workers)), sizes):
+        fit = CpuFit(micro_batch_tokens=size, servers=count, checkpointing=checkpointing, **known)
+        if sum(memory_of(shape, fit, workers).values()) <= SAFETY * machine_bytes:
+            break
+    return fit
 
 
 def return_freed_memory() -> None:

@@ -37,9 +37,9 @@ def launch(recipe: Recipe, run_folder: str | Path, resume: bool = False, stop_at
     # Checked first, because a complete run must also have been made by this recipe.
     if resume and _complete(recipe, folder):
         return TrainingRun(folder)
-    _require_gpus(recipe, device)
+    gpu_memory = _gpu_memory(recipe, device)
     plan = TrainingPlan.of(recipe, folder, device, encoder_of(recipe))
-    plan.check_room(_gpu_memory(recipe, device))
+    plan.check_room(gpu_memory)
     if device == "cpu":
         require_free(plan.cpu_bytes(), plan.cpu_fit, free_bytes())
     folder.path.mkdir(parents=True, exist_ok=True)
@@ -63,10 +63,13 @@ def chosen_device(device: str) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _require_gpus(recipe: Recipe, device: str) -> None:
-    """Raise :class:`RunError` if the run is for GPUs of this machine, and it has too few."""
+def _gpu_memory(recipe: Recipe, device: str) -> float | None:
+    """Return the size of this machine's GPUs in bytes, or ``None`` if the run is on a cluster or a CPU.
+
+    Raises :class:`RunError` if the run is for GPUs of this machine, and it has too few.
+    """
     if device == "cpu" or recipe.cluster.address != "local":
-        return
+        return None
     import torch
 
     found = torch.cuda.device_count()
@@ -75,14 +78,6 @@ def _require_gpus(recipe: Recipe, device: str) -> None:
             f"the run needs {recipe.workers} GPUs (verl.trainer.n_gpus_per_node) and torch finds {found} on this "
             'machine; lower it, join a cluster (cluster.address), or set model.device = "cpu"'
         )
-
-
-def _gpu_memory(recipe: Recipe, device: str) -> float | None:
-    """Return the size of this machine's GPUs in bytes, or ``None`` if the run is on a cluster or a CPU."""
-    if device == "cpu" or recipe.cluster.address != "local":
-        return None
-    import torch
-
     return float(torch.cuda.get_device_properties(0).total_memory) if torch.cuda.is_available() else None
 
 

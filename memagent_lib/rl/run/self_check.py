@@ -25,7 +25,7 @@ from memagent_lib.rl.cpu import computes_in_half
 from memagent_lib.rl.run.checks import require_training
 from memagent_lib.rl.run.export import weights_of, whole_weights
 from memagent_lib.rl.run.launcher import chosen_device, launch
-from memagent_lib.rl.run.training_run import TrainingRun
+from memagent_lib.rl.run.training_run import POLL_S, TrainingRun
 from memagent_lib.rl.run_folder import SAVE_SECONDS, values_of
 from memagent_lib.rl.verl import verl_keys
 from memagent_lib.text import Tokenizer
@@ -35,7 +35,6 @@ PROMPTS = 4
 ROLLOUTS = 4
 CHUNKS = 3
 PLAIN = Budget(chunk_tokens=1024, memory_tokens=256, answer_tokens=64, question_tokens=128)
-POLL_S = 0.5
 AGREEMENT = 1e-6  # mean difference of log-probabilities, with fp32 on both sides
 AGREEMENT_HALF = 0.02  # with bf16 on both
 
