@@ -10,6 +10,7 @@ import json
 import logging
 import threading
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import wait
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -42,6 +43,7 @@ from memagent_lib.trace import Trace
 
 T = TypeVar("T")
 SETTINGS_FILE = "memagent.json"
+SIGNALS_S = 0.5  # after which a signal that Python has not handled yet is
 _LOOP_LOCK = threading.Lock()
 _LOG = logging.getLogger("memagent_lib")
 
@@ -353,6 +355,10 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
         loop = background_loop()
     running = asyncio.run_coroutine_threadsafe(work, loop)
     try:
+        # Python handles a signal that another thread received only when the main thread wakes. Without waking, a job
+        # that Ctrl-Z stopped and `kill` ends would go on.
+        while not wait([running], timeout=SIGNALS_S).done:
+            pass
         return running.result()
     except BaseException:
         running.cancel()

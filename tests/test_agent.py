@@ -3,7 +3,11 @@
 import asyncio
 import gc
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -88,27 +92,18 @@ def test_an_interrupt_cancels_the_work():
             cancelled.set()
             raise
 
-    def interrupted(coroutine):
-        running = asyncio.run_coroutine_threadsafe
+    def interrupt():
+        started.wait(60)
+        time.sleep(0.5)  # until the main thread waits
+        os.kill(os.getpid(), signal.SIGINT)
 
-        def submit(*given):
-            future = running(*given)
-
-            def result(timeout=None):
-                started.wait(60)
-                raise KeyboardInterrupt
-
-            future.result = result
-            return future
-
-        asyncio.run_coroutine_threadsafe = submit
-        try:
-            run_sync(coroutine)
-        finally:
-            asyncio.run_coroutine_threadsafe = running
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted(work())
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    try:
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            run_sync(work())
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert cancelled.wait(60)
 
 
@@ -325,3 +320,26 @@ def test_what_is_no_text_is_not_read(encoder, tmp_path):
     for document in (b"bytes", tmp_path / "a.txt"):
         with pytest.raises(ValueError, match=r"the document must be a text, got .*; decode bytes, and read files with"):
             agent.read(document, "q?")
+
+
+def test_a_suspended_reading_ends_when_it_is_killed(tmp_path):
+    # A shell's `kill %1` sends SIGTERM and SIGCONT to a job that Ctrl-Z stopped; the kernel may then hand the SIGTERM
+    # to another thread than the one that waits for the reading.
+    script = (
+        "import asyncio\n"
+        "from memagent_lib.agent import run_sync\n"
+        "from memagent_lib.processes import terminable\n"
+        "async def endless():\n"
+        "    print('reading', flush=True)\n"
+        "    await asyncio.sleep(600)\n"
+        "with terminable():\n"
+        "    run_sync(endless())\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=tmp_path) as process:
+        try:
+            process.stdout.readline()
+            for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGCONT):
+                process.send_signal(number)
+            assert process.wait(30) == 143
+        finally:
+            process.kill()
