@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 from memagent_lib import paths, provenance
 from memagent_lib.backends import (
-    BACKENDS,
     Backend,
     Sampling,
     backend_for_one_reading,
@@ -208,7 +207,7 @@ def _set_options(backend: str, options: Mapping[str, Any], chat_arguments: Mappi
 
 def _default_backend(model: str, engines: int) -> str:
     if engines:
-        return next(iter(BACKENDS))
+        return "vllm"
     with status_line(f"choosing a backend for {Path(model).name}"):  # it may import torch
         return backend_for_one_reading(model)
 

@@ -15,6 +15,7 @@ from hypothesis import settings
 from tokenizers import Regex, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as RawTokenizer
 
+from memagent_lib import machine
 from memagent_lib.data.examples import Example, Span
 from memagent_lib.evaluation import Result
 from memagent_lib.prompts import Budget, Encoder, Template
@@ -119,6 +120,17 @@ def model_folder(tokenizer, tmp_path_factory) -> str:
     Qwen2ForCausalLM(config).to(torch.float32).save_pretrained(folder)
     tokenizer.hf.save_pretrained(folder)
     return str(folder)
+
+
+@pytest.fixture
+def processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """A function that gives this machine a processor with other flags."""
+
+    def with_flags(flags: str) -> None:
+        (tmp_path / "cpuinfo").write_text(f"flags\t\t: {flags}\n", encoding="utf-8")
+        monkeypatch.setattr(machine, "CPU_INFO", tmp_path / "cpuinfo")
+
+    return with_flags
 
 
 @pytest.fixture(scope="session")

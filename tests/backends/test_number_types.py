@@ -1,11 +1,9 @@
 """The type of numbers that transformers computes in: as stored, or float32 where a CPU would only emulate that type."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 
-from memagent_lib import machine
 from memagent_lib.agent import run_sync
 from memagent_lib.backends import open_backend
 from memagent_lib.backends import transformers as backend_module
@@ -31,23 +29,18 @@ def computed_in(model: str) -> str:
     return str(backend.model.dtype).removeprefix("torch.")
 
 
-def processor(monkeypatch: pytest.MonkeyPatch, folder: Path, flags: str) -> None:
-    (folder / "cpuinfo").write_text(f"flags\t\t: {flags}\n", encoding="utf-8")
-    monkeypatch.setattr(machine, "CPU_INFO", folder / "cpuinfo")
-
-
-def test_emulated_types_are_widened_to_float32(half_model, tmp_path, monkeypatch):
-    processor(monkeypatch, tmp_path, "fpu avx2")
+def test_emulated_types_are_widened_to_float32(half_model, processor):
+    processor("fpu avx2")
     assert computed_in(half_model[0]) == "float32"
 
 
-def test_types_in_hardware_are_used_as_they_are(half_model, tmp_path, monkeypatch):
-    processor(monkeypatch, tmp_path, "fpu avx2 avx512_bf16 avx512_fp16")
+def test_types_in_hardware_are_used_as_they_are(half_model, processor):
+    processor("fpu avx2 avx512_bf16 avx512_fp16")
     assert computed_in(half_model[0]) == half_model[1]
 
 
-def test_weights_without_room_in_float32_stay_as_they_are(half_model, tmp_path, monkeypatch):
-    processor(monkeypatch, tmp_path, "fpu avx2")
+def test_weights_without_room_in_float32_stay_as_they_are(half_model, processor, monkeypatch):
+    processor("fpu avx2")
     monkeypatch.setattr(backend_module, "free_bytes", lambda: 1000.0)
     assert computed_in(half_model[0]) == half_model[1]
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
-from memagent_lib import machine
 from memagent_lib.cli.main import main
 from memagent_lib.data import load, make, save
 from memagent_lib.prompts import Encoder, Template
@@ -77,11 +76,12 @@ def test_the_loss_of_the_replies_falls(model_folder, tokenizer, data, tmp_path):
 
 
 @pytest.mark.parametrize(("flags", "half"), [("fpu avx2", False), ("fpu avx2 avx512_bf16", True)])
-def test_products_are_in_bf16_only_in_hardware(flags, half, model_folder, tokenizer, data, tmp_path, monkeypatch):
+def test_products_are_in_bf16_only_in_hardware(
+    flags, half, model_folder, tokenizer, data, processor, tmp_path, monkeypatch
+):
     import transformers
 
-    (tmp_path / "cpuinfo").write_text(f"flags\t\t: {flags}\n", encoding="utf-8")
-    monkeypatch.setattr(machine, "CPU_INFO", tmp_path / "cpuinfo")
+    processor(flags)
     seen = []
     real = transformers.TrainingArguments
     monkeypatch.setattr(transformers, "TrainingArguments", lambda **how: seen.append(how["bf16"]) or real(**how))
