@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
-from memagent_lib.installation import cores
+from memagent_lib.machine import cores
 from memagent_lib.paths import write_atomically
 
 T = TypeVar("T")
