@@ -236,7 +236,9 @@ def _save_wrong(plan: EvaluationPlan, results: Sequence[Result], path: str) -> N
     if wrong:
         print(f"\n{wrong:,} not answered right, saved in {path}", file=sys.stderr)
     else:
-        print(f"\nno answer was wrong: no {path} is written", file=sys.stderr)
+        failed = sum(result.error is not None for result in results if result.reader == plan.readers[0])
+        without = f", and {failed:,} readings failed" if failed else ""
+        print(f"\nno answer was wrong{without}: no {path} is written", file=sys.stderr)
 
 
 def _require_same_chunks(folder: Path, policy: str, chunk_tokens: int) -> None:

@@ -8,6 +8,7 @@ from memagent_lib.evaluation import case_study
 from memagent_lib.evaluation.benchmarks import PUBLISHED, benchmark_rows, benchmark_table
 from memagent_lib.evaluation.costs import COSTS, amount, cost_overview, costs, score_and_cost
 from memagent_lib.evaluation.evaluator import aevaluate, evaluate
+from memagent_lib.evaluation.intervals import Rate, paired_interval, rate, sample_size, wilson
 from memagent_lib.evaluation.lines import (
     ALL_TASKS,
     FINGERPRINTS,
@@ -33,7 +34,7 @@ from memagent_lib.evaluation.result_files import read_results, results_by_file, 
 from memagent_lib.evaluation.results import COLUMNS, Column, Result, to_frame, turns_to_frame
 from memagent_lib.evaluation.row_files import gather_rows, read_rows, save_rows
 from memagent_lib.evaluation.tables import (
-    Rate,
+    RATE,
     against,
     bad_memory_notes,
     by_judge,
@@ -46,10 +47,9 @@ from memagent_lib.evaluation.tables import (
     overall_first,
     overview,
     paired,
-    paired_interval,
+    rate_of,
     summarise,
     table,
-    wilson,
 )
 
 __all__ = [
@@ -59,6 +59,7 @@ __all__ = [
     "FINGERPRINTS",
     "LINE",
     "PUBLISHED",
+    "RATE",
     "SETTINGS",
     "Column",
     "EvaluationPlan",
@@ -100,10 +101,13 @@ __all__ = [
     "paired",
     "paired_interval",
     "question_columns",
+    "rate",
+    "rate_of",
     "read_results",
     "read_rows",
     "results_by_file",
     "rows_of",
+    "sample_size",
     "save_rows",
     "save_wrong",
     "score_and_cost",
@@ -119,4 +123,4 @@ __all__ = [
     "with_all_tasks",
     "with_memory",
     "write_results",
-]  # fmt: skip
+]

@@ -15,8 +15,8 @@ from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memagent_lib.evaluation.intervals import rate, sample_size
 from memagent_lib.evaluation.results import Result, counted_once, document_tokens
-from memagent_lib.evaluation.tables import wilson
 from memagent_lib.scoring import score
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _SUB_EM = ("boxed", "contains", "exact", "sub_em", "lenient", "f1", "f1_hotpot")
 _OF_QUESTIONS = {"7K": 7e3, "14K": 14e3, "28K": 28e3, "56K": 56e3, "112K": 112e3, "224K": 224e3, "448K": 448e3,
                  "896K": 896e3, "1.75M": 1.75e6, "3.5M": 3.5e6}  # fmt: skip
 _OF_RULER = {f"{k}K": 1024 * k for k in (4, 8, 16, 32, 64, 128, 256, 512, 1024)}
-_ROW = ["task", "metric", "reader", "length", "score", "low", "high", "n"]
+_ROW = ["task", "metric", "reader", "length", "score", "low", "high", "n", "documents"]
 _TOKEN_CHARS = 4.4  # of English, where a reader counted no tokens
 
 
@@ -82,25 +82,26 @@ def metrics_of(result: Result) -> dict[str, float]:
 
 
 def benchmark_rows(results: Iterable[Result]) -> pd.DataFrame:
-    """Return one row per ``task, metric, reader, length``, with ``score, low, high`` in per cent and ``n``.
+    """Return one row per ``task, metric, reader, length``, with ``score, low, high`` in per cent, ``n``, ``documents``.
 
     The length of LongBench v2's rows may also be a category (``easy``, ``short``). Failed readings are left out, and
     a document in several data files counts once. The benchmarks' averages, which have no interval, come first.
     """
     import pandas as pd
 
-    found: defaultdict[tuple[str, str, str, str], list[float]] = defaultdict(list)
+    found: defaultdict[tuple[str, str, str, str], list[tuple[float, str]]] = defaultdict(list)
     results = list(results)
     for result in compress(results, counted_once(results)):
         if result.score is None:
             continue
+        task = benchmark_task(result.example.task)
         for metric, value in metrics_of(result).items():
             for column in (length_of(result), *_categories(result)):
-                found[benchmark_task(result.example.task), metric, result.reader, column].append(value)
+                found[task, metric, result.reader, column].append((value, result.document))
     rows = []
     for key, values in found.items():
-        rate = wilson(sum(values), len(values))
-        rows.append(dict(zip(_ROW, (*key, 100 * rate.value, 100 * rate.low, 100 * rate.high, rate.n), strict=True)))
+        share, low, high, *counts = rate(*zip(*values, strict=True))
+        rows.append(dict(zip(_ROW, (*key, 100 * share, 100 * low, 100 * high, *counts), strict=True)))
     return pd.DataFrame(_averages(rows) + rows, columns=_ROW)
 
 
@@ -184,16 +185,16 @@ def _averages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             mean = sum(row["score"] for row in tasks) / len(tasks)
             n = sum(row["n"] for row in tasks)
             # No interval: the tasks' metrics differ, so n documents are no sample of one share.
-            values = (average, f"of {len(tasks)} tasks", reader, length, mean, math.nan, math.nan, n)
+            values = (average, f"of {len(tasks)} tasks", reader, length, mean, math.nan, math.nan, n, math.nan)
             averages.append(dict(zip(_ROW, values, strict=True)))
     return averages
 
 
 def _score_cell(row: dict[str, Any]) -> str:
-    interval = ""
-    if not math.isnan(row["low"]):
-        interval = f" [{row['low']:.1f}, {row['high']:.1f}]"
-    return f"{row['score']:.1f}{interval} (n={row['n']})"
+    if math.isnan(row["low"]):  # an average over tasks
+        return f"{row['score']:.1f} (n={row['n']:,})"
+    n = sample_size(row["n"], int(row["documents"]))
+    return f"{row['score']:.1f} [{row['low']:.1f}, {row['high']:.1f}] (n={n})"
 
 
 def _named(power_of_two: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from memagent_lib.evaluation.lines import keyed, question_columns, with_all_tasks
-from memagent_lib.evaluation.tables import by_length, by_task, grouping_of, wilson, with_text_lengths
+from memagent_lib.evaluation.tables import by_length, by_task, grouping_of, rate_of, with_text_lengths
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 COSTS = {
     "tokens": "prompt and reply tokens, mean",
     "turns": "replies of the model, mean",
-    "seconds": "seconds of a reading, median",
-    "seconds_95": "seconds of a reading, 95th percentile",
+    "seconds": "seconds of a question, median",
+    "seconds_95": "seconds of a question, 95th percentile",
     "gflops": "arithmetic operations of the model in billions, mean",
 }
 """The costs of a question, and what they are. Tokens count even if a prefix cache has saved their computation.
 
-Seconds are those of one reading among all that ran at the same time.
+Seconds are those of one reading among all that ran at the same time, or a question's part of a reading for several.
 """
 
 
 def costs(results: pd.DataFrame, by: Sequence[str] = ("line", "chunks")) -> pd.DataFrame:
-    """Return one row per group with its number of readings ``n`` and :data:`COSTS`.
+    """Return one row per group with its number of questions ``n`` and :data:`COSTS`.
 
     Groups have the order of the rows, but the values of the last column, such as lengths, ascend. Failed readings are
     left out, because they were stopped early. ``gflops`` is a column only if some row has its FLOPs, which are unknown
@@ -75,9 +75,9 @@ def amount(value: float) -> str:
 
 
 def score_and_cost(results: pd.DataFrame, cost: str = "tokens") -> pd.DataFrame:
-    """Return one row per line: ``cost``, ``accuracy`` with its 95 % Wilson interval, ``n`` and ``pareto``.
+    """Return one row per line: ``cost``, ``accuracy`` with its 95 % interval, ``n``, ``documents`` and ``pareto``.
 
-    Only the documents that every line has scored count, so all lines answer the same questions. ``pareto`` is whether
+    Only the questions that every line has scored count, so all lines answer the same questions. ``pareto`` is whether
     no other line is at least as good for less, or better at the same cost. Raises ``ValueError`` for an unknown cost,
     for rows without it, and if no document was scored by every line.
     """
@@ -96,10 +96,10 @@ def score_and_cost(results: pd.DataFrame, cost: str = "tokens") -> pd.DataFrame:
         raise ValueError(f"the rows have no {cost} ({COSTS[cost]}); evaluate with a model whose shape is known")
     made = []
     for line, group in rows.groupby("line", sort=False):
-        rate = wilson(float(group["score"].sum()), len(group))
+        rate = rate_of(group)
         made.append(
             {"line": line, "reader": group["reader"].iloc[0], cost: measured.loc[line, cost], "accuracy": rate.value}
-            | {"low": rate.low, "high": rate.high, "n": rate.n}
+            | {"low": rate.low, "high": rate.high, "n": rate.n, "documents": rate.documents}
         )
     table = pd.DataFrame(made)
     table["pareto"] = [not _is_beaten(row, made, cost) for row in made]

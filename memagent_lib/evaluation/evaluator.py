@@ -24,6 +24,7 @@ from memagent_lib.evaluation.result_code import code_of_replies, code_of_results
 from memagent_lib.evaluation.result_files import DOCUMENTS, DocumentStore
 from memagent_lib.evaluation.results import Result, Sharing, reading_key
 from memagent_lib.journal import Journal, digest
+from memagent_lib.machine import machine_bytes
 from memagent_lib.paths import absolute
 from memagent_lib.prompts import BudgetError
 from memagent_lib.readers import after_reading, before_answer
@@ -109,9 +110,7 @@ def chars_in_flight() -> int:
     This is enough for four documents of 3.5M tokens or 500 of 32K. A machine with over 4 GB of memory may read more:
     with 24 GB, some twenty documents of 3.5M tokens.
     """
-    import psutil
-
-    return max(CHARS_IN_FLIGHT, psutil.virtual_memory().total // BYTES_PER_CHAR)
+    return max(CHARS_IN_FLIGHT, int(machine_bytes() // BYTES_PER_CHAR))
 
 
 class _Room:
@@ -173,7 +172,7 @@ def evaluate(
     on_result = progress if callable(progress) else None
     what = f"reading with {agent.reader.name}"
     is_own = not isinstance(progress, StatusLine)
-    own = status_line(what, total, "documents", progress is True) if is_own else nullcontext(progress)
+    own = status_line(what, total, "questions", progress is True) if is_own else nullcontext(progress)
     with own as bar:
         if folder is None:
             return run_sync(aevaluate(agent, examples, concurrency, on_result, bar=bar, shared_reading=shared_reading))

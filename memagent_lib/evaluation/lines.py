@@ -299,7 +299,7 @@ def _require_unmixed(rows: pd.DataFrame) -> None:
             if len(rules) > 1:
                 why = f"once for each of the judges {' and '.join(rules)}"
             raise MixedRowsError(
-                f"{len(twice[same].drop_duplicates()):,} documents of {line!r} were read more than once, {why}; take "
+                f"{len(twice[same].drop_duplicates()):,} questions of {line!r} were read more than once, {why}; take "
                 f"one of the evaluations out, or give one another policy name{sources(twice, 'run_id')}"
             )
 

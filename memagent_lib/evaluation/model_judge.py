@@ -79,47 +79,50 @@ class Judgement:
         }
 
     def metrics(self, results: Sequence[Result]) -> dict[str, float]:
-        """Return the numbers of this judgement. ``agreement`` is the share of verdicts that the rule confirms.
+        """Return the numbers of this judgement, those of its verdicts for each reader (``overwrite/right``).
 
-        A document in several data files counts once.
+        ``agreement`` is the share of verdicts that the rule confirms. Over several readers it would say little, because
+        both judges find the answers of a reader without the document wrong. A question in several files counts once.
         """
-        counts = counted_once(results)
-        verdicts = list(compress(zip(results, self.verdicts, strict=True), counts))
-        decided = [
-            (result.correct, verdict.value >= 1)
-            for result, verdict in verdicts
-            if verdict and verdict.value is not None
-        ]
-        numbers = {
-            "decided": len(decided),
-            "undecided": sum(verdict is not None for _, verdict in verdicts) - len(decided),
+        numbers: dict[str, float] = {}
+        for reader, verdicts in self._by_reader(results).items():
+            decided = [
+                (result.correct, verdict.value >= 1) for result, verdict in verdicts if verdict.value is not None
+            ]
+            numbers[f"{reader}/decided"] = len(decided)
+            numbers[f"{reader}/undecided"] = len(verdicts) - len(decided)
+            if decided:
+                numbers[f"{reader}/right"] = sum(right for _, right in decided)
+                numbers[f"{reader}/agreement"] = sum(by_rule == right for by_rule, right in decided) / len(decided)
+        return numbers | {
             "requested": self.requested,
             "cached": self.cached,
             "prompt_tokens": self.prompt_tokens,
             "reply_tokens": self.reply_tokens,
         }
-        if decided:
-            numbers["right"] = sum(right for _, right in decided)
-            numbers["agreement"] = sum(by_rule == right for by_rule, right in decided) / len(decided)
-        return numbers
+
+    def _by_reader(self, results: Sequence[Result]) -> dict[str, list[tuple[Result, Verdict]]]:
+        by_reader: dict[str, list[tuple[Result, Verdict]]] = {}
+        for result, verdict in compress(zip(results, self.verdicts, strict=True), counted_once(results)):
+            if verdict:
+                by_reader.setdefault(result.reader, []).append((result, verdict))
+        return by_reader
 
     def summary(self, results: Sequence[Result]) -> str:
         """Return one line: what was judged, how often the rule agrees, and what it cost."""
         numbers = self.metrics(results)
-        line = f"model judge {self.judge}: "
-        if numbers["decided"]:
-            line += (
-                f"{numbers['right']:,} of {numbers['decided']:,} right; it agrees with the rule on "
-                f"{100 * numbers['agreement']:.1f} %"
-            )
-        else:
-            line += "no verdict"
-        if numbers["undecided"]:
-            line += f"; {numbers['undecided']:,} undecided"
-        return (
-            f"{line}; {self.requested:,} distinct replies, {self.cached:,} verdicts saved before; "
-            f"{self.prompt_tokens:,} prompt and {self.reply_tokens:,} reply tokens"
-        )
+        parts = []
+        for reader in self._by_reader(results):
+            part = f"{reader}: no verdict"
+            if decided := numbers[f"{reader}/decided"]:
+                right, agreement = numbers[f"{reader}/right"], numbers[f"{reader}/agreement"]
+                part = f"{reader}: {right:,} of {decided:,} right, the rule agrees on {100 * agreement:.1f} %"
+            if undecided := numbers[f"{reader}/undecided"]:
+                part += f", {undecided:,} undecided"
+            parts.append(part)
+        parts.append(f"{self.requested:,} distinct replies, {self.cached:,} verdicts saved before")
+        parts.append(f"{self.prompt_tokens:,} prompt and {self.reply_tokens:,} reply tokens")
+        return f"model judge {self.judge}: " + "; ".join(parts)
 
 
 class ModelJudge:

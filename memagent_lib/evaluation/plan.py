@@ -170,7 +170,7 @@ def evaluate_plan(
     sizes = {str(file): (n or count(file), _bytes_each(file)) for file, n in plan.each()}
     names = [each.reader.name for each in agents if each.reader.has_memory]
     parts = {(name, file): size for name in names for file, size in sizes.items()}
-    with status_line("reading", plan.total * len(plan.readers), "documents", parts=parts) as bar:
+    with status_line("reading", plan.total * len(plan.readers), "questions", parts=parts) as bar:
         for each in agents:
             bar.what = f"reading with {each.reader.name}"
             results += evaluate(each, plan.examples(), concurrency, folder, bar, plan.total, plan.shared_reading)

@@ -378,6 +378,8 @@ def to_frame(results: Iterable[Result]) -> pd.DataFrame:
 def turns_to_frame(readings: Iterable[Result] | Mapping[str, Iterable[Result]]) -> pd.DataFrame:
     """Return one row per turn of all results, with the columns :data:`TURN_TABLE`.
 
+    A reading for several questions has its rows once, with the first of them, and each question its answer.
+
     If ``readings`` maps policies to their results, there is also a column ``policy``. ``evidence`` is whether the chunk
     contains any part of the needed evidence; ``fate`` is the evidence's fate after the turn.
     """
@@ -394,7 +396,7 @@ def turns_to_frame(readings: Iterable[Result] | Mapping[str, Iterable[Result]]) 
 
 def _turns(result: Result) -> pd.DataFrame:
     example = result.example
-    return result.trace.to_frame().assign(
+    turns = result.trace.to_frame().assign(
         example=example.id,
         reader=result.reader,
         chunks=example.metadata.get("chunks"),
@@ -402,6 +404,7 @@ def _turns(result: Result) -> pd.DataFrame:
         evidence=[bool(evidence_in(turn, example.evidence)) for turn in result.trace.turns],
         fate=[fate and str(fate) for fate in result.diagnosis.fates],
     )
+    return turns if result.counts_reading else turns.tail(1)
 
 
 def _joined(record: Mapping[str, Any], chunks: Iterable[Mapping[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""Tables from result rows: rates with intervals, accuracy per group, overviews of evaluations, and paired comparisons.
+"""Tables from result rows: accuracy with its interval per group, overviews of evaluations, and paired comparisons.
 
 This module depends on frames of result rows, not on agents or stores of runs.
 """
@@ -6,10 +6,10 @@ This module depends on frames of result rows, not on agents or stores of runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from memagent_lib.evaluation.intervals import Rate, paired_interval, rate
 from memagent_lib.evaluation.lines import (
     ALL_TASKS,
     LINE,
@@ -29,50 +29,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Rate(NamedTuple):
-    """A share of successes among ``n`` trials, with its 95 % Wilson interval. Its texts are in percent."""
-
-    value: float
-    low: float
-    high: float
-    n: int
-
-    def __str__(self) -> str:
-        return f"{self.percent} (n={self.n})" if self.n else self.percent
-
-    @property
-    def percent(self) -> str:
-        """The share with its unit and interval, ``54.2 % [50.1, 58.0]``."""
-        return f"{100 * self.value:.1f} % {self.interval}" if self.n else "none scored"
-
-    @property
-    def short(self) -> str:
-        """The share and its interval in percent without the unit, for columns that name it."""
-        return f"{100 * self.value:.1f} {self.interval}" if self.n else "none scored"
-
-    @property
-    def interval(self) -> str:
-        """The interval alone, in percent without the unit."""
-        return f"[{100 * self.low:.1f}, {100 * self.high:.1f}]"
-
-
-def wilson(successes: float, n: int) -> Rate:
-    """Return the Wilson score interval of a share (Wilson 1927). ``successes`` may be a sum of fractional scores."""
-    if n < 1:
-        return Rate(math.nan, math.nan, math.nan, 0)
-    # 1.96: 2.5 % of a normal distribution lies above it.
-    z = NormalDist().inv_cdf(0.975)
-    share = successes / n
-    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    # Rounded, because the end of an interval around 0 or 1 is off by 1e-17.
-    return Rate(share, max(0.0, round(centre - half, 12)), min(1.0, round(centre + half, 12)), n)
-
-
 def summarise(frame: pd.DataFrame, by: Sequence[str] = ("reader", "chunks")) -> pd.DataFrame:
-    """Return one row per group: accuracy with its 95 % Wilson interval, counts, and means of other columns.
+    """Return one row per group: accuracy with its 95 % interval, counts, and means of other columns.
 
-    :data:`COLUMNS` declares which columns are averaged. The accuracy is NaN if every example of the group failed.
+    ``scored_documents`` counts the documents of the ``scored`` questions, from which
+    :func:`~memagent_lib.evaluation.intervals.rate` has the interval. :data:`COLUMNS` declares which columns are
+    averaged. The accuracy is NaN if every example of the group failed.
     """
     import pandas as pd
 
@@ -80,12 +42,35 @@ def summarise(frame: pd.DataFrame, by: Sequence[str] = ("reader", "chunks")) -> 
     averaged = [name for name in mean_columns() if name in frame]
     rows = []
     for key, group in frame.groupby(list(by), dropna=False):
-        # Failed readings have no score: they are counted as failed, not as wrong.
-        scored = group["score"].dropna()
-        rate = wilson(scored.sum(), len(scored))
         means = group[averaged].astype(float).mean()
-        rows.append((*key, rate.value, rate.low, rate.high, rate.n, int(group["error"].notna().sum()), *means))
-    return pd.DataFrame(rows, columns=[*by, "accuracy", "low", "high", "scored", "failed", *averaged])
+        rows.append((*key, *rate_of(group), *_without_score(group), *means))
+    return pd.DataFrame(rows, columns=[*by, *RATE, "failed", "undecided", *averaged])
+
+
+RATE = ["accuracy", "low", "high", "scored", "scored_documents"]
+"""The columns of a summary that are its :class:`~memagent_lib.evaluation.intervals.Rate`."""
+
+
+def _without_score(rows: pd.DataFrame) -> tuple[int, int]:
+    """Return how many readings failed, and how many have an answer on which the judge, a model, did not decide."""
+    failed = rows["error"].notna()
+    return int(failed.sum()), int((rows["score"].isna() & ~failed).sum())
+
+
+def rate_of(rows: pd.DataFrame, column: str = "score") -> Rate:
+    """Return the mean of a column with its interval, of the rows that have a value there.
+
+    Failed readings have no score: they are counted as failed, not as wrong.
+    """
+    rows = rows[rows[column].notna()]
+    return rate(rows[column].astype(float).tolist(), documents_of(rows))
+
+
+def documents_of(rows: pd.DataFrame) -> list[Hashable]:
+    """Return the document of each row, by its hash. A row of an older version, without one, counts as a document."""
+    if "document" not in rows:
+        return list(range(len(rows)))
+    return rows["document"].astype(object).where(rows["document"].notna(), list(range(len(rows)))).tolist()
 
 
 def mean_columns() -> list[str]:
@@ -95,7 +80,7 @@ def mean_columns() -> list[str]:
 
 BAD_MEMORIES = "bad memories"
 BY_MODEL = "by the model judge"
-DIFFERENCE = ["left", "right", "chunks", "difference", "low", "high", "n", "right_only", "left_only"]
+DIFFERENCE = ["left", "right", "chunks", "difference", "low", "high", "n", "documents", "right_only", "left_only"]
 """The columns of paired differences."""
 
 
@@ -174,8 +159,8 @@ def overview(results: pd.DataFrame) -> pd.DataFrame:
     summary = by_task(summary, results, by)
     columns = [*by, "judge", "n", "failed", "score", "capture", "retention"]
     if "model_verdict" in results and results["model_verdict"].notna().any():
-        verdicts = results.groupby(by, dropna=False)["model_verdict"].agg(_verdict_cell)
-        summary = summary.merge(verdicts.rename(BY_MODEL).reset_index(), on=by)
+        verdicts = [(*key, _verdict_cell(rows)) for key, rows in results.groupby(by, dropna=False)]
+        summary = summary.merge(pd.DataFrame(verdicts, columns=[*by, BY_MODEL]), on=by)
         columns.insert(columns.index("score") + 1, BY_MODEL)
     return with_text_lengths(_with_bad_memories(summary[columns], results, by), by[-1])
 
@@ -186,10 +171,13 @@ def with_text_lengths(table: pd.DataFrame, name: str) -> pd.DataFrame:
     return table.assign(**{name: as_text.astype(object).fillna("")})
 
 
-def _verdict_cell(verdicts: pd.Series) -> str:
+def _verdict_cell(rows: pd.DataFrame) -> str:
     """Return a table cell with the rate of a model judge's verdicts; undecided ones are left out."""
-    decided = verdicts.dropna().astype(float)
-    return str(wilson(decided.sum(), len(decided))) if len(decided) else "none decided"
+    judged = rows[rows["model_judge"].notna() & rows["error"].isna()]
+    decided = rate_of(judged, "model_verdict")
+    cell = str(decided) if decided.n else "none decided"
+    left = len(judged) - decided.n
+    return f"{cell}, {left:,} undecided" if left and decided.n else cell
 
 
 def by_task(table: pd.DataFrame, results: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
@@ -226,10 +214,11 @@ def grouping_of(results: pd.DataFrame) -> str:
 
 
 def _rate_cell(row: Mapping[str, Any]) -> str:
-    """Return a table cell: a rate with its interval and n, and how many failed; no rate if all failed."""
-    cell = str(Rate(row["accuracy"], row["low"], row["high"], row["scored"]))
-    if row["failed"]:
-        cell += f", {row['failed']} failed"
+    """Return a table cell: a rate with its interval and n, and how many have no score; no rate if none has one."""
+    cell = str(Rate(*(row[name] for name in RATE)))
+    for why in ("failed", "undecided"):
+        if row[why]:
+            cell += f", {row[why]:,} {why}"
     return cell
 
 
@@ -302,8 +291,8 @@ def paired(results: pd.DataFrame, left: str, right: str, reader: str = "") -> pd
 
     A line is given by its own name, or by that of its policy and the ``reader``. Columns: ``left`` and ``right``, the
     ``difference`` of the mean scores (right minus left), its 95 % interval ``low, high``, the number of questions
-    ``n``, and the numbers of documents on which one line scored higher (``right_only``, ``left_only``). A document that
-    failed for either line is left out.
+    ``n`` and of their ``documents``, and the numbers of questions on which one line scored higher (``right_only``,
+    ``left_only``). A question that failed for either line is left out.
     """
     rows = keyed(results)
     names = [rows_of(rows, name, reader)["line"].iloc[0] for name in (left, right)]
@@ -342,9 +331,11 @@ def _differences(scored: pd.DataFrame, left: str, right: str) -> pd.DataFrame:
     sides = [scored[scored["line"] == name] for name in (left, right)]
     of_left, of_right = (side.set_index(question_columns(*sides)) for side in sides)
     both = of_left[["chunks"]].assign(left=of_left["score"]).join(of_right["score"].rename("right"), how="inner")
+    both = both.reset_index()
     made = []
     for chunks, pairs in both.groupby("chunks", dropna=False):
-        low, high = paired_interval(pairs["left"].tolist(), pairs["right"].tolist())
+        documents = documents_of(pairs)
+        low, high = paired_interval(pairs["left"].tolist(), pairs["right"].tolist(), documents)
         comparison = {
             "left": left,
             "right": right,
@@ -353,33 +344,9 @@ def _differences(scored: pd.DataFrame, left: str, right: str) -> pd.DataFrame:
             "low": low,
             "high": high,
             "n": len(pairs),
+            "documents": len(set(documents)),
             "right_only": int((pairs["right"] > pairs["left"]).sum()),
             "left_only": int((pairs["left"] > pairs["right"]).sum()),
         }
         made.append(comparison)
     return pd.DataFrame(made, columns=DIFFERENCE)
-
-
-def paired_interval(left: Sequence[float], right: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % interval of mean(right) - mean(left) for scores of the same documents (Newcombe 1998, method 10).
-
-    The method combines Wilson's intervals of the two shares by their correlation. It is valid for few documents and for
-    shares of 0 and 1, where a bootstrap has nothing to resample. It was designed for shares, but is also used here for
-    fractional scores.
-    """
-    n = len(left)
-    a = wilson(sum(left), n)
-    b = wilson(sum(right), n)
-    joint = n * sum(x * y for x, y in zip(left, right, strict=True)) - sum(left) * sum(right)
-    if joint > 0:
-        joint = max(0.0, joint - n / 2)  # the continuity correction of method 10
-    spread = math.sqrt(sum(left) * (n - sum(left)) * sum(right) * (n - sum(right)))
-    correlation = joint / spread if spread else 0.0
-
-    def half(up: float, down: float) -> float:
-        return math.sqrt(max(0.0, up * up - 2 * correlation * up * down + down * down))
-
-    difference = b.value - a.value
-    low = difference - half(b.value - b.low, a.high - a.value)
-    high = difference + half(b.high - b.value, a.value - a.low)
-    return low, high

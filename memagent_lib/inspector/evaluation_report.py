@@ -37,6 +37,7 @@ from memagent_lib.evaluation import (
     mixtures,
     question_columns,
     read_rows,
+    sample_size,
     summarise,
     with_all_tasks,
     with_memory,
@@ -59,7 +60,7 @@ ALL_LENGTHS = "all lengths"
 MOST_COLUMNS = 6
 """Lines side by side in one table; more would not fit a page of A4."""
 SMALL_N = 10
-"""Below this number of documents, a cell has counts instead of a percentage with an interval."""
+"""Below this number of questions, a cell has counts instead of a percentage with an interval."""
 _COSTS = {
     "capture": "capture",
     "retention": "retention",
@@ -289,15 +290,21 @@ def _row(
         link = {"key": first.get((task, *at), ""), "policy": line["policy"]}
         row.append(link | _cell(cells.loc[at]))
     numbers = {cell["n"] for cell in row if cell}
-    n = f"{numbers.pop():,}" if len(numbers) == 1 else ""
+    n = numbers.pop() if len(numbers) == 1 else ""
     return {"n": n, "cells": row}
 
 
 def _cell(rates: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a cell's numbers as text. Few documents are counted; a percentage of them would look precise."""
-    n = int(rates["scored"])
-    rate = Rate(rates["accuracy"], rates["low"], rates["high"], n)
-    cell = {"n": n, "failed": int(rates["failed"]), "value": str(rate), "title": str(rate), "interval": ""}
+    """Return a cell's numbers as text. Few questions are counted; a percentage of them would look precise."""
+    rate = Rate(rates["accuracy"], rates["low"], rates["high"], int(rates["scored"]), int(rates["scored_documents"]))
+    n = rate.n
+    cell = {
+        "n": rate.count if n else "",
+        "failed": int(rates["failed"]),
+        "value": str(rate),
+        "title": str(rate),
+        "interval": "",
+    }
     if n >= SMALL_N:
         cell |= {"value": f"{100 * rate.value:.1f}", "interval": rate.interval}
     elif n:
@@ -355,6 +362,7 @@ def _differences(rows: pd.DataFrame, names: Mapping[Any, str]) -> dict[str, Any]
     for row in made.to_dict("records"):
         excludes_zero = row["low"] > 0 or row["high"] < 0
         points = {part: f"{100 * row[part]:+.1f}" for part in ("difference", "low", "high")}
+        points["n"] = sample_size(row["n"], row["documents"])
         table.append(row | points | {"length": name_of[row["chunks"]], "apart": excludes_zero})
     return {"baseline": memories["line"].iloc[0], "rows": table}
 
@@ -397,12 +405,23 @@ def _require_results(rows: pd.DataFrame, folder: Path) -> pd.DataFrame:
 
 
 def _different_questions(rows: pd.DataFrame) -> list[str]:
-    """Return a warning for each cell whose lines have read different questions; fewer of the same ones are no fault."""
+    """Return a warning for each cell whose lines have read different questions; fewer of the same ones are no fault.
+
+    Over several lengths or tasks they are, as they may be the easier ones.
+    """
     same = question_columns(rows)
-    warnings = []
+    warnings: list[str] = []
     if not same:
         return warnings
-    for (task, length), cell in rows.groupby(["task", "length"], sort=False):
+    cells = rows.groupby(["task", "length"], sort=False)
+    read = {line: set(own[same].itertuples(index=False, name=None)) for line, own in rows.groupby("line")}
+    if len(cells) > 1 and len(set(map(frozenset, read.values()))) > 1:
+        counts = sorted(map(len, read.values()))
+        warnings.append(
+            f"the lines have read {counts[0]:,} to {counts[-1]:,} questions, not all the same: scores over all lengths "
+            "or tasks do not compare, those at one length do"
+        )
+    for (task, length), cell in cells:
         of_lines = {line: set(own[same].itertuples(index=False, name=None)) for line, own in cell.groupby("line")}
         first, *others = (of_lines[line] for line in cell["line"].unique())
         if any(not (own <= first or first <= own) for own in others):

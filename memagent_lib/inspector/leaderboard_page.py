@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from memagent_lib.evaluation import Rate, amount
+from memagent_lib.evaluation import RATE, Rate, amount, sample_size
 from memagent_lib.inspector.static_pages import SAVE_TEXT
 from memagent_lib.pages import Page, render
 from memagent_lib.paths import absolute, write_atomically
@@ -27,7 +27,9 @@ _WORDS = {
     "run_id": "run",
 }
 _SHARES = ("capture", "retention")
-_COUNTS = ("chunks", "scored", "failed")
+_COUNTS = ("chunks", "failed")
+_IN_OTHERS = ("low", "high", "scored_documents", "undecided")
+"""Columns whose values are in the cells of others: the accuracy's, and n's."""
 _AMOUNTS = ("tokens", "turns", "seconds", "seconds_95", "gflops")
 
 
@@ -35,7 +37,7 @@ def leaderboard_page(board: pd.DataFrame) -> Page:
     """Return the page of a leaderboard (:func:`memagent_lib.tracking.leaderboard`)."""
     # Empty columns, such as settings that nowhere differ, would only widen the page.
     filled = [name for name in board.columns if board[name].notna().any() and (board[name] != "").any()]
-    columns = [name for name in filled if name not in ("low", "high")]
+    columns = [name for name in filled if name not in _IN_OTHERS]
     rows = [[_cell(name, row) for name in columns] for row in board.to_dict("records")]
     warnings = different_kinds(board)
     without = board.attrs.get("without_rows", [])
@@ -59,7 +61,7 @@ def save_leaderboard(board: pd.DataFrame, path: str | Path) -> Path:
         return leaderboard_page(board).save(path)
     if path.suffix == ".csv":
         return write_atomically(path, board.to_csv(index=False))
-    columns = [name for name in board.columns if name not in ("low", "high", "run_id", "started")]
+    columns = [name for name in board.columns if name not in (*_IN_OTHERS, "run_id", "started")]
     words = [[_cell(name, row)[1] for name in columns] for row in board.to_dict("records")]
     table = pd.DataFrame(words, columns=[_WORDS.get(name, name) for name in columns])
     return write_atomically(path, table.to_latex(index=False, escape=True))
@@ -79,7 +81,10 @@ def _cell(name: str, row: dict[str, Any]) -> tuple[float | str, str]:
     if value is None or pd.isna(value):
         return "", ""
     if name == "accuracy":
-        return float(value), Rate(value, row["low"], row["high"], row["scored"]).percent
+        return float(value), Rate(*(row[name] for name in RATE)).percent
+    if name == "scored":
+        size = sample_size(value, row["scored_documents"])
+        return float(value), f"{size}, {row['undecided']:,} undecided" if row["undecided"] else size
     if name in _SHARES:
         return float(value), f"{100 * value:.1f} %"
     if name in _COUNTS:

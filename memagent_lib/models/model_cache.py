@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import IO
 
 import platformdirs
-import psutil
 
 from memagent_lib.errors import UserError
+from memagent_lib.machine import free_bytes
 from memagent_lib.paths import apply_umask, free_disk, lock_beside, write_atomically
 
 SOURCE_FILE = "source.json"
@@ -102,7 +102,7 @@ def require_disk(needed: int, what: str) -> None:
 
 def require_memory(needed: int, what: str) -> None:
     """Raise :class:`ModelError` unless ``needed`` bytes of memory are free. ``what`` begins the message."""
-    available = psutil.virtual_memory().available
+    available = free_bytes()
     if available < needed:
         raise ModelError(
             f"{what} needs {_gb(needed)} of memory, and {_gb(available)} are free; close other programs, or use a "

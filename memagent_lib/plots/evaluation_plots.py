@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from memagent_lib.evaluation import COSTS, LINE, Rate, keyed, line_name, lines_of, score_and_cost, summarise, wilson
+from memagent_lib.evaluation import (
+    COSTS,
+    LINE,
+    Rate,
+    keyed,
+    line_name,
+    lines_of,
+    rate_of,
+    sample_size,
+    score_and_cost,
+    summarise,
+)
 from memagent_lib.plots.figure_style import (
     COLOURS,
     GREY,
@@ -63,7 +74,7 @@ _CAPTURE_DASHES = (0, (4, 2))
 
 
 def accuracy_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw accuracy with 95 % Wilson intervals against the number of chunks, one line per policy, reader and settings.
+    """Draw accuracy with 95 % intervals against the number of chunks, one line per policy, reader and settings.
 
     Takes result rows (``policy, reader, chunks, score, ...``); with a ``chunk_tokens`` column, the axis also has
     lengths in tokens. Baselines are thin lines in their policy's colour and share one legend of line styles. A policy
@@ -134,7 +145,8 @@ def _accuracy_lines(
             ax.vlines(x, line["low"], line["high"], color=colour, alpha=0.35, linewidth=1.2)
     share_axis(ax, "accuracy")
     length_axis(ax, rows["chunks"], tokens_of_a_chunk(rows))
-    return ends, f"{sample_sizes('per point', table['scored'])}, 95 % Wilson intervals"
+    sizes = (table["scored"], table["scored_documents"])
+    return ends, f"{_sizes('per point', *sizes)}, {_intervals(*map(sum, sizes))}"
 
 
 def _with_a_length(rows: pd.DataFrame) -> pd.DataFrame:
@@ -182,7 +194,7 @@ def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes
     lengths = rows["chunks"]
     rows = _with_a_length(rows)
     ends: dict[str, LineEnd] = {}
-    counts: list[int] = []
+    drawn: list[Rate] = []
     for number, (line, group) in enumerate(rows.groupby("line", sort=False)):
         colour = colours[owners[line]]
         for column, dashes in (("capture", _CAPTURE_DASHES), ("retention", "-")):
@@ -194,7 +206,7 @@ def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes
             ax.plot(chunks, values, color=colour, linestyle=dashes, **MAIN_LINE)
             _band(ax, chunks, low, high, colour)
             # The label goes to the end of retention, which is drawn last.
-            counts += [rate.n for rate in rates.values()]
+            drawn += rates.values()
             if rates:
                 ends[line] = LineEnd(chunks.iloc[-1], values[-1], line, colour)
     share_axis(ax, "share of the evidence")
@@ -204,14 +216,25 @@ def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes
         Line2D([], [], color=INK, linestyle="-", label="of those, in memory at the end"),
     ]
     label_ends(ax, list(ends.values()), legend)
-    caption = f"{sample_sizes('per point', counts)}, 95 % Wilson intervals"
-    return finish(ax, _EVIDENCE, caption)
+    sizes = ([rate.n for rate in drawn], [rate.documents for rate in drawn])
+    return finish(ax, _EVIDENCE, f"{_sizes('per point', *sizes)}, {_intervals(*map(sum, sizes))}")
+
+
+def _intervals(n: int, documents: int) -> str:
+    return "95 % Wilson intervals" if n == documents else "95 % intervals over documents"
+
+
+def _sizes(what: str, counts: Sequence[int], documents: Sequence[int]) -> str:
+    """Return the sizes of a figure's points as text, with their numbers of documents if questions share some."""
+    if sum(documents) == sum(counts):
+        return sample_sizes(what, counts)
+    _, on = sample_sizes("documents" if max(documents) > 1 else "document", documents).split(" = ")
+    return f"{sample_sizes('questions', counts)} on {on}"
 
 
 def _rates(group: pd.DataFrame, column: str) -> dict[int, Rate]:
     """Return the mean of ``column`` with its interval, by number of chunks."""
-    by_length = group.groupby("chunks")[column]
-    return {chunks: wilson(float(values.astype(float).sum()), len(values)) for chunks, values in by_length}
+    return {chunks: rate_of(rows, column) for chunks, rows in group.groupby("chunks")}
 
 
 def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None) -> Axes:
@@ -306,7 +329,7 @@ def phrase_lives(phrases: pd.DataFrame, turns: int, most: int = 20, ax: Axes | N
 
 
 def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw how many tokens a document costs against its length: the mean and the middle 80 %.
+    """Draw how many tokens a question costs against its document's length: the mean and the middle 80 %.
 
     There is one line per policy, reader and settings. Prompt and reply tokens both count, even if a prefix cache saved
     them. The dotted line shows a cost that grows linearly with length.
@@ -342,7 +365,7 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
             linear = mean.iloc[0] * mean.index.to_series() / mean.index[0]
     if linear is not None:
         ax.plot(linear.index[[0, -1]], linear.iloc[[0, -1]], ":", color=GREY, linewidth=1.2, zorder=1)
-    ax.set_ylabel("tokens per document")
+    ax.set_ylabel("tokens per question")
     if rows["cost"].nunique() == 1:  # matplotlib gives a logarithmic axis of a single value no width
         ax.set_ylim(rows["cost"].iloc[0] / 2, rows["cost"].iloc[0] * 2)
     length_axis(ax, lengths, tokens_of_a_chunk(rows))
@@ -377,8 +400,10 @@ def score_against_cost(results: pd.DataFrame, cost: str = "tokens", ax: Axes | N
     ax.set_xlabel(COSTS[cost])
     share_axis(ax, "accuracy")
     label_ends(ax, (), handles)
-    n = int(points["n"].iloc[0])
-    caption = f"{n:,} documents that all have read; 95 % Wilson intervals; grey: Pareto line"
+    n, documents = points[["n", "documents"]].iloc[0]
+    caption = (
+        f"{sample_size(n, documents)} questions that all have answered; {_intervals(n, documents)}; grey: Pareto line"
+    )
     return finish(ax, "Accuracy against cost", caption)
 
 
@@ -425,7 +450,7 @@ def _only_line(rows: pd.DataFrame) -> str:
 
 
 def _cells(rows: pd.DataFrame, bins: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the mean score and the number of documents, by depth (rows) and length (columns)."""
+    """Return the mean score and the number of questions, by depth (rows) and length (columns)."""
     # Edges of equal width, so that all heat maps of a report can be compared.
     edges = [i / bins for i in range(bins + 1)]
     depth_bin = pd.cut(rows["depth"], edges, include_lowest=True, labels=range(bins))
@@ -470,7 +495,8 @@ def paired_differences(differences: pd.DataFrame, ax: Axes | None = None) -> Axe
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{100 * x:+.6g}" if x else "0"))
     ax.grid(True, axis="x")
     ax.grid(False, axis="y")
-    caption = f"{sample_sizes('documents', differences['n'])} read by both; 95 % intervals of the paired difference"
+    read = _sizes("documents", differences["n"], differences["documents"])
+    caption = f"{read} read by both; 95 % intervals of the paired difference"
     baseline = shortened(rows[0]["left"], _LONGEST_TITLE)
     title = f"Accuracy minus that of {baseline}"
     if len(rights) == 1:

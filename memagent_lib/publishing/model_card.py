@@ -144,7 +144,11 @@ def _result(row: ScoreRow) -> Any:
         metric_type="accuracy",
         metric_name=f"mean score by the rule {row.judge}",
         metric_value=round(row.score.value, 4),
-        metric_args={"n": row.score.n, "interval_95": [round(row.score.low, 4), round(row.score.high, 4)]},
+        metric_args={
+            "n": row.score.n,
+            "documents": row.score.documents,
+            "interval_95": [round(row.score.low, 4), round(row.score.high, 4)],
+        },
     )
 
 

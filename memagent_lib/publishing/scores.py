@@ -10,6 +10,7 @@ import pandas as pd
 
 from memagent_lib.evaluation import (
     ALL_TASKS,
+    RATE,
     Rate,
     bad_memory_notes,
     by_task,
@@ -30,7 +31,7 @@ _HASH_CHARS = 8  # of the column `weights`
 
 
 class ScoreRow(NamedTuple):
-    """The score of one evaluation on one task, file and length, with its 95 % Wilson interval.
+    """The score of one evaluation on one task, file and length, with its 95 % interval.
 
     A row over all tasks has no file and no length, and counts the evaluations in ``run_id`` if there are several.
     """
@@ -123,7 +124,7 @@ def _row(row: dict[str, Any]) -> ScoreRow:
         chunks=None if pd.isna(row["chunks"]) else int(row["chunks"]),
         reader=row["reader"],
         settings=row["settings"],
-        score=Rate(row["accuracy"], row["low"], row["high"], row["scored"]),
+        score=Rate(*(row[name] for name in RATE)),
         failed=row["failed"],
         judge=row["judge"],
         run_id=row["run_id"],

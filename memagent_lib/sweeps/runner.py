@@ -266,20 +266,18 @@ class _SweepRun:
         return self.experiment.start(point.run_name, defaults | point.parameters | engines, tags, parent=self.parent.id)
 
     def _finish(self, point: SweepPoint, run: Run, outcome: JobOutcome) -> None:
+        state, how = PointState.FINISHED, f"finished in {duration(outcome.seconds)}"
+        if outcome.error is not None:
+            state, how = PointState.FAILED, f"failed: {outcome.error}"
+        # Saved before the store is asked: if that fails, the sweep stops, and the point need not run again.
+        _save(point, state, run_id=run.id, seconds=round(outcome.seconds, 2), error=outcome.error)
+        self.board.set(point, state, how)
         if point.output.exists():
             run.file(point.output)
         run.metrics({"seconds": outcome.seconds})
-        if outcome.error is None:
-            state = PointState.FINISHED
-            how = f"finished in {duration(outcome.seconds)}"
-            run.end(RunStatus.FINISHED)
-        else:
-            state = PointState.FAILED
-            how = f"failed: {outcome.error}"
+        if outcome.error is not None:
             run.tags({"error": outcome.error[:5000]})  # the store's limit on the length of a tag
-            run.end(RunStatus.FAILED)
-        _save(point, state, run_id=run.id, seconds=round(outcome.seconds, 2), error=outcome.error)
-        self.board.set(point, state, how)
+        run.end(RunStatus.FINISHED if outcome.error is None else RunStatus.FAILED)
 
     def _end(self, run: Run, status: RunStatus) -> None:
         """End a run after a failure. If that fails too, only print why, so that the first failure is the one raised."""

@@ -14,6 +14,7 @@ import pandas as pd
 from memagent_lib.evaluation import (
     COSTS,
     FINGERPRINTS,
+    RATE,
     by_judge,
     costs,
     overall_first,
@@ -34,15 +35,15 @@ _GROUP = ["task", "file", "chunks", "policy", "reader", "settings", "judge", "co
 _MOST_NAMED = 10
 _DATA = ["task", "file", "chunks"]
 _LINE = ["run_id", "policy", "reader", "settings", "code"]
-_COLUMNS = [*_DATA, "policy", "reader", "settings", "accuracy", "low", "high", "scored", "failed", "capture",
-            "retention", *COSTS, "judge", "code", "documents", "started", "run_id"]  # fmt: skip
+_COLUMNS = [*_DATA, "policy", "reader", "settings", *RATE, "failed", "undecided", "capture", "retention", *COSTS,
+            "judge", "code", "documents", "started", "run_id"]  # fmt: skip
 
 
 def leaderboard(experiment: Experiment) -> pd.DataFrame:
     """Return a row per run, policy, reader, task, data file, length and judge; the best of each length first.
 
     Evaluations of several tasks have a row over all of them, without a file and a length; these come before the others.
-    ``accuracy`` has its 95 % Wilson interval ``low, high``; ``documents`` is a hash of the questions that were read,
+    ``accuracy`` has its 95 % interval ``low, high``; ``documents`` is a hash of the questions that were read,
     and ``settings`` are those that differ between any two evaluations, with hashes where one name means two models.
     Runs that have no table of rows are named in ``attrs["without_rows"]``. Raises :class:`TrackingError` if no
     evaluation has one.

@@ -34,6 +34,7 @@ from memagent_lib.evaluation import (
     save_rows,
     summarise,
     to_frame,
+    with_memory,
     write_results,
 )  # fmt: skip
 from memagent_lib.journal import digest
@@ -58,12 +59,13 @@ def log_results(
 ) -> pd.DataFrame:
     """Log the rows, metrics and readings of an evaluation; return the rows with the labels as columns.
 
-    Besides the overall score, the seconds per scored reading and counts, metrics are logged per reader, with the length
-    in chunks as MLflow's step (0 if it is unknown). If ``model`` is set, all but the counts are also attached to that
-    model. The rows get columns for the ``labels`` (such as ``policy="trained"``), for the ids of the run and of each
-    reading's trace, and for the ``settings`` (:func:`settings_of`) that distinguish evaluations in tables. The column
-    ``flops`` is filled if the model's shape is known. A ``judgement`` adds its columns, its numbers as metrics, and its
-    summary as ``attrs["model_judge"]`` of the rows.
+    ``score`` and ``seconds_per_reading`` are those of the first reader with a memory, or of the first one; the tag
+    ``score_of`` names it. Other metrics but the counts are logged per reader, with the length in chunks as MLflow's
+    step (0 if it is unknown). If ``model`` is set, all but the counts are also attached to that model. The rows get
+    columns for the ``labels`` (such as ``policy="trained"``), for the ids of the run and of each reading's trace, and
+    for the ``settings`` (:func:`settings_of`) that distinguish evaluations in tables. The column ``flops`` is filled if
+    the model's shape is known. A ``judgement`` adds its columns, its numbers as metrics, and its summary as
+    ``attrs["model_judge"]`` of the rows.
     """
     traces = [trace_id_of(run, result) for result in results]
     columns = {**(settings or {}), **labels, "run_id": run.id, "trace_id": traces, "flops": _flops(results, model)}
@@ -81,11 +83,16 @@ def log_results(
     used = run.uses(model) if model else None
     # A document in several data files has several rows, but counts once.
     counted = frame[~in_several_files(frame)]
-    scored = counted["score"].dropna()
+    scored = counted[counted["score"].notna()]
     if len(scored):
-        # The score is the first metric, on which MLflow's comparison of runs opens.
-        seconds = frame.loc[scored.index, "seconds"].mean()
-        run.metrics({"score": scored.mean(), "seconds_per_reading": seconds}, model=used)
+        # The score is the first metric, on which MLflow's comparison of runs opens. With the baselines in its mean, it
+        # would depend on how many there are.
+        memories = with_memory(counted)
+        main = (memories if len(memories) else counted)["reader"].iloc[0]
+        own = scored[scored["reader"] == main]
+        run.tags({"score_of": main})
+        if len(own):
+            run.metrics({"score": own["score"].mean(), "seconds_per_reading": own["seconds"].mean()}, model=used)
     run.metrics({"scored": len(scored), "failed": int(counted["error"].notna().sum())})
     # MLflow's steps are numbers, so 0 stands for documents whose length in chunks is unknown.
     by_length = counted.assign(chunks=counted["chunks"].astype(float).fillna(0))

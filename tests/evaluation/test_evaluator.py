@@ -21,7 +21,6 @@ from memagent_lib.evaluation import (
     read_results,
     summarise,
     to_frame,
-    wilson,
 )
 from memagent_lib.evaluation.result_files import DocumentStore
 from memagent_lib.journal import JournalError
@@ -263,19 +262,6 @@ def test_documents_without_room_are_left_out_and_all_else_stays(needle_encoder, 
         }
 
 
-def test_wilson_agrees_with_published_values():
-    rate = wilson(15, 20)  # worked example: 0.531 to 0.888
-    assert (round(rate.low, 3), round(rate.high, 3)) == (0.531, 0.888)
-    assert wilson(0, 10).low == 0 and wilson(10, 10).high == 1
-
-
-def test_a_rate_has_its_text_with_and_without_unit_and_n():
-    rate = wilson(15, 20)
-    assert str(rate) == "75.0 % [53.1, 88.8] (n=20)"
-    assert (rate.percent, rate.short) == ("75.0 % [53.1, 88.8]", "75.0 [53.1, 88.8]")
-    assert str(wilson(0, 0)) == wilson(0, 0).short == "none scored"
-
-
 def test_the_longest_documents_are_read_first(tokenizer, tmp_path):
     files = []
     for chunks in (2, 8, 4):
@@ -307,7 +293,7 @@ def test_the_time_left_counts_the_text_of_readers_with_a_memory(needle_encoder, 
     plan = EvaluationPlan(files, readers=["overwrite", "blind"])
     evaluate_plan(Agent(needle_encoder, Scripted(reply)), plan, concurrency=1)
     turns = sum("overwrite" in line for line in shown)
-    after_one = [" 1 of 12 documents, " in line for line in shown].index(True)
+    after_one = [" 1 of 12 questions, " in line for line in shown].index(True)
     left = int(re.search(r", 0:(\d+) left", shown[after_one])[1])
     assert left == pytest.approx(turns - after_one, rel=0.25)
 

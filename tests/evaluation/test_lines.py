@@ -44,7 +44,7 @@ def frame(results: list[Result], policy: str = "small", **settings) -> pd.DataFr
 
 @pytest.fixture
 def grid(kept: Result, lost: Result, tmp_path: Path) -> Path:
-    """What a sweep of 03_evaluate over ``memory_tokens`` and ``temperature`` leaves: two documents read four times."""
+    """What a sweep of 03_evaluate over two settings leaves: two questions on one document, asked four times."""
     for memory in (8, 16):
         for temperature in (0.0, 0.7):
             results = [kept, lost if memory == 8 else replace(lost, score=kept.score)]
@@ -57,10 +57,10 @@ def test_a_grid_is_a_line_per_point_and_counts_nothing_twice(grid: Path) -> None
     rows = gather_rows(grid)
     made = table(rows)
     assert made[["policy", "settings", "4 chunks"]].values.tolist() == [
-        ["small", "memory 8, temperature 0", "50.0 % [9.5, 90.5] (n=2)"],
-        ["small", "memory 8, temperature 0.7", "50.0 % [9.5, 90.5] (n=2)"],
-        ["small", "memory 16, temperature 0", "100.0 % [34.2, 100.0] (n=2)"],
-        ["small", "memory 16, temperature 0.7", "100.0 % [34.2, 100.0] (n=2)"],
+        ["small", "memory 8, temperature 0", "50.0 % [5.5, 94.5] (n=2 on 1 document)"],
+        ["small", "memory 8, temperature 0.7", "50.0 % [5.5, 94.5] (n=2 on 1 document)"],
+        ["small", "memory 16, temperature 0", "100.0 % [20.7, 100.0] (n=2 on 1 document)"],
+        ["small", "memory 16, temperature 0.7", "100.0 % [20.7, 100.0] (n=2 on 1 document)"],
     ]
 
 
@@ -164,7 +164,7 @@ def test_models_are_named_by_the_ends_that_differ(kept: Result) -> None:
 def test_readings_that_nothing_tells_apart_are_refused(kept: Result, lost: Result, tmp_path: Path) -> None:
     save_rows(frame([kept, lost], run_id="one"), tmp_path, "a")
     save_rows(frame([kept], run_id="two"), tmp_path, "b")
-    with pytest.raises(MixedRowsError, match=r"1 documents of 'small' were read more than once.* \(runs one, two\)"):
+    with pytest.raises(MixedRowsError, match=r"1 questions of 'small' were read more than once.* \(runs one, two\)"):
         gather_rows(tmp_path)
 
 
@@ -189,7 +189,7 @@ def test_terminal_tables_begin_with_all_tasks(kept: Result, lost: Result) -> Non
     rows = pd.concat([rows, rows.iloc[:1].assign(file="copy_4")], ignore_index=True)  # a document in two files
     made = overview(rows)
     assert made[["task", "file", "n", "score"]].values.tolist() == [
-        ["all tasks", "", 2, "50.0 % [9.5, 90.5] (n=2)"],
+        ["all tasks", "", 2, "50.0 % [5.5, 94.5] (n=2 on 1 document)"],
         ["needle", "copy_4", 1, "100.0 % [20.7, 100.0] (n=1)"],
         ["needle", "needle_4", 1, "100.0 % [20.7, 100.0] (n=1)"],
         ["update", "update_4", 1, "0.0 % [0.0, 79.3] (n=1)"],
@@ -204,7 +204,7 @@ def test_all_tasks_name_every_rule_of_their_line(kept: Result, lost: Result) -> 
     alone = replace(kept, reader="blind")
     made = table(frame([kept, other, alone]))
     assert made[["task", "reader", "judge", "4 chunks"]].values.tolist() == [
-        ["all tasks", "overwrite", "boxed, contains", "50.0 % [9.5, 90.5] (n=2)"],
+        ["all tasks", "overwrite", "boxed, contains", "50.0 % [5.5, 94.5] (n=2 on 1 document)"],
         ["needle", "overwrite", "boxed", "100.0 % [20.7, 100.0] (n=1)"],
         ["update", "overwrite", "contains", "0.0 % [0.0, 79.3] (n=1)"],
         ["needle", "blind", "boxed", "100.0 % [20.7, 100.0] (n=1)"],

@@ -53,16 +53,24 @@ def test_verdicts_stand_beside_scores_with_agreement_and_cost(results, tokenizer
     judgement = judge.judge(results)
     assert [verdict and verdict.value for verdict in judgement.verdicts] == [0, 1, 0, None]
     assert judgement.metrics(results) == {
-        "decided": 3, "undecided": 0, "requested": 3, "cached": 0, "prompt_tokens": 300, "reply_tokens": 3, "right": 1,
-        "agreement": 0.0,
+        "overwrite/decided": 3, "overwrite/undecided": 0, "overwrite/right": 1, "overwrite/agreement": 0.0,
+        "requested": 3, "cached": 0, "prompt_tokens": 300, "reply_tokens": 3,
     }  # fmt: skip
     assert judgement.summary(results) == (
-        "model judge wise: 1 of 3 right; it agrees with the rule on 0.0 %; 3 distinct replies, 0 verdicts saved "
+        "model judge wise: overwrite: 1 of 3 right, the rule agrees on 0.0 %; 3 distinct replies, 0 verdicts saved "
         "before; 300 prompt and 3 reply tokens"
     )
     prompt = next(request.text for request in backend.requests if "One?" in request.text)  # they are sent at once
     assert "any one of them is enough" in prompt and "\nLisbon\n" in prompt
     assert "===\n\\boxed{Lisbon}\n===" in prompt
+
+
+def test_each_reader_has_its_own_agreement(results, tokenizer):
+    """Both judges find a guess without the document wrong, which says nothing about the answers of another reader."""
+    judge, _ = opened(tokenizer, lenient)
+    guesses = [replace(result, reader="blind", score=replace(results[0].score, value=0.0)) for result in results[::2]]
+    numbers = judge.judge([*results, *guesses]).metrics([*results, *guesses])
+    assert (numbers["overwrite/agreement"], numbers["blind/agreement"]) == (0.0, 1.0)
 
 
 def test_equal_prompts_are_judged_once_and_saved(results, tokenizer, tmp_path):
@@ -72,7 +80,7 @@ def test_equal_prompts_are_judged_once_and_saved(results, tokenizer, tmp_path):
     again, fresh = opened(tokenizer, lenient)
     judgement = again.judge(twice, tmp_path)
     assert (judgement.cached, len(fresh.requests)) == (2, 0)
-    assert judgement.metrics(twice)["decided"] == 2, "a document in two data files counts once"
+    assert judgement.metrics(twice)["overwrite/decided"] == 2, "a question in two data files counts once"
     assert [verdict.value for verdict in judgement.verdicts] == [0, 1, 0]
     other, asked = opened(tokenizer, lenient, WORDS + "\nBe strict.")
     assert other.judge(twice, tmp_path).cached == 0 and len(asked.requests) == 2
@@ -108,7 +116,7 @@ def test_a_judge_without_a_verdict_is_undecided_and_not_wrong(results, tokenizer
     judge, _ = opened(tokenizer, lambda prompt: Reply("I would rather not say."))
     judgement = judge.judge(results)
     assert [verdict and verdict.value for verdict in judgement.verdicts] == [None] * 4
-    assert "no verdict; 3 undecided" in judgement.summary(results)
+    assert "no verdict, 3 undecided" in judgement.summary(results)
 
     def broken(prompt: str) -> Reply:
         raise BackendError("no reply")

@@ -22,6 +22,7 @@ from memagent_lib.evaluation import (
     keyed,
     save_rows,
     to_frame,
+    turns_to_frame,
 )
 from memagent_lib.inspector import Readings
 from memagent_lib.prompts import Budget, BudgetError, Encoder, Template
@@ -107,6 +108,12 @@ def test_bad_and_cut_memories_of_a_shared_reading_count_once(encoder):
     # From the second chunk on, the reply is the old memory, which is no fault.
     assert rows["bad_memories"].tolist() == [1, 0]
     assert rows["bad_memory_kinds"].tolist() == ["1 refusal (take)", ""]
+
+
+def test_turns_of_a_shared_reading_are_there_once(encoder):
+    found = read(encoder, questions("owl", "otter", "mole"), Scripted(reply))
+    turns = turns_to_frame(found)
+    assert turns.groupby("kind").size().to_dict() == {"answer": 3, "read": len(found[0].trace.reads)}
 
 
 def test_a_failed_reading_fails_all_and_a_failed_answer_one(encoder, tmp_path):

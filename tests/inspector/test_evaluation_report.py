@@ -121,9 +121,12 @@ def test_missing_failed_and_mixed_results_are_warnings(evaluated, workspace):
     report = EvaluationReport.of(workspace / "out", workspace, "keeps")
     older = report.rows.assign(code=["00000000", *report.rows["code"][1:]])
     report = replace(report, rows=older, mixed=mixtures(older), missing=("evaluate, policy=other: failed",))
-    missing, mixed, broken, why = report.warnings
+    missing, mixed, apart, broken, why = report.warnings
     assert missing == "missing: evaluate, policy=other: failed"
     assert mixed.startswith("results of 2 versions of the code are mixed: 00000000, ")
+    assert apart.startswith(
+        "the lines have read 4 to 8 questions, not all the same: scores over all lengths or tasks do "
+    )
     assert broken == "broken, overwrite, needle at 3: all 4 failed"
     assert why == "4 failed (overwrite): BackendError: the server went away"
     page = report.page().body

@@ -18,7 +18,7 @@ from memagent_lib.data import make
 from memagent_lib.data.overview import data_files
 from memagent_lib.data.storage import save
 from memagent_lib.diagnostics import Provenance
-from memagent_lib.evaluation import against, paired, paired_interval, wilson
+from memagent_lib.evaluation import against, paired, wilson
 from memagent_lib.plots.figure_style import (
     BASELINE_WORDS,
     GREY,
@@ -110,6 +110,16 @@ def test_accuracy_has_its_value_and_its_wilson_interval(results: pd.DataFrame) -
     assert ax.get_xscale() == "log"
     assert [t.get_text() for t in ax.get_xticklabels()] == ["4\n512", "64\n8K"]
     assert {t.get_text() for t in ax.texts} >= {"before", "after", "n = 4 to 8 per point, 95 % Wilson intervals"}
+
+
+def test_captions_count_the_documents_that_questions_share(results: pd.DataFrame) -> None:
+    two = results["chunks"].astype(str) + results["example"].str[-1].isin(list("02468")).astype(str)
+    shared = results.assign(document=two)  # two documents of each length
+    sizes = "n = 4 to 8 questions on 2 documents"
+    for draw in (plots.accuracy_by_length, plots.capture_and_retention):
+        assert f"{sizes}, 95 % intervals over documents" in {t.get_text() for t in draw(shared).texts}
+    ax = plots.paired_differences(paired(shared, "before", "after"))
+    assert f"{sizes} read by both; 95 % intervals of the paired difference" in {t.get_text() for t in ax.texts}
 
 
 def test_intervals_at_one_length_are_bars_side_by_side(results: pd.DataFrame) -> None:
@@ -447,7 +457,7 @@ def test_score_against_cost_has_its_pareto_line_in_grey(results: pd.DataFrame) -
     with pytest.raises(ValueError, match=r"the rows have no gflops .*; evaluate with a model whose shape is known"):
         plots.score_against_cost(results, "gflops")
     only = results[(results["policy"] == "before") | (results["chunks"] == 4)]
-    assert "8 documents that all have read" in plots.score_against_cost(only).texts[-1].get_text()
+    assert "8 questions that all have answered" in plots.score_against_cost(only).texts[-1].get_text()
     apart = results[(results["policy"] == "before") == (results["chunks"] == 4)]
     with pytest.raises(ValueError, match="no document was scored by every line"):
         plots.score_against_cost(apart)
@@ -498,28 +508,6 @@ def test_a_tick_of_differences_states_its_points(results: pd.DataFrame) -> None:
     words = [label.get_text() for label in labels_of(ax.xaxis)]
     assert "+2.5" in words
     assert [float(word) / 100 for word in words] == pytest.approx([t for t in ax.get_xticks() if abs(t) <= 0.1 + 1e-9])
-
-
-@pytest.mark.parametrize(
-    ("both", "right", "left", "neither", "low", "high"),
-    [(36, 12, 2, 0, 0.0569, 0.3404), (20, 12, 2, 16, 0.0562, 0.3292), (30, 0, 0, 0, -0.1135, 0.1135)],
-)
-def test_paired_intervals_are_those_newcombe_published(both, right, left, neither, low, high) -> None:
-    on_left = [1.0] * both + [0.0] * right + [1.0] * left + [0.0] * neither
-    on_right = [1.0] * both + [1.0] * right + [0.0] * left + [0.0] * neither
-    assert paired_interval(on_left, on_right) == pytest.approx((low, high), abs=1e-4)
-
-
-def test_of_twenty_paired_intervals_nineteen_cover_the_truth() -> None:
-    draw = np.random.default_rng(0)
-    true = 0.7 * 0.2 - 0.3 * 0.1
-    covered = 0
-    for _ in range(1000):
-        left = draw.random(40) < 0.3
-        right = np.where(left, draw.random(40) < 0.9, draw.random(40) < 0.2)
-        low, high = paired_interval(left.astype(float).tolist(), right.astype(float).tolist())
-        covered += low <= true <= high
-    assert 935 <= covered <= 980
 
 
 def test_policies_without_a_common_document_are_not_paired(results: pd.DataFrame) -> None:

@@ -77,7 +77,8 @@ def test_a_card_lists_only_scores_of_its_weights(policy, tokenizer, workspace, t
         assert f"| needle | test_2.parquet | 2 | overwrite | 50.0 [9.5, 90.5] | 2 | 0 | boxed | {mine} |" in found.text
         assert other not in found.text
         (result,) = ModelCard(found.text).data.eval_results
-        assert (result.metric_value, result.metric_args) == (0.5, {"n": 2, "interval_95": [0.0945, 0.9055]})
+        assert result.metric_value == 0.5
+        assert result.metric_args == {"n": 2, "documents": 2, "interval_95": [0.0945, 0.9055]}
     assert found.warnings == [f"not in the card: 4 rows of 'other' in {tmp_path}/scores (weights 00000000)"]
 
 

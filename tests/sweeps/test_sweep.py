@@ -37,7 +37,7 @@ from memagent_lib.sweeps.board import SweepBoard
 from memagent_lib.sweeps.notebook_jobs import NotebookJob
 from memagent_lib.sweeps.runner import only_sweep_in
 from memagent_lib.sweeps.specification import PointState, plan
-from memagent_lib.tracking import Experiment, TrackingError, load_runs
+from memagent_lib.tracking import Experiment, Run, TrackingError, load_runs
 
 PARAMETERS = """x: int = 1  # a number
 name: str = "a"  # a word
@@ -235,6 +235,20 @@ def test_a_sweep_goes_on_when_its_run_was_deleted(notebook, spec, workspace: Pat
     assert second.ok and second.run_id != first.run_id
     assert lines(workspace) == ["1", "2"]
     assert gather_sweep(workspace / "s")["x"].tolist() == [1, 2], "the finished point's rows are still there"
+
+
+def test_a_point_that_ran_stays_finished_if_the_store_fails(notebook, spec, workspace: Path, monkeypatch) -> None:
+    sweep = spec(SweepStage(name="grid", notebook=notebook(APPEND), grid={"x": [1]}))
+
+    def fail(*_: object) -> None:
+        raise TrackingError("database is locked")
+
+    with monkeypatch.context() as store:
+        store.setattr(Run, "metrics", fail)
+        with pytest.raises(TrackingError, match="database is locked"):
+            run_sweep(sweep)
+    assert run_sweep(sweep).ok
+    assert lines(workspace) == ["1"]
 
 
 def test_a_failed_point_stops_no_other_and_retry_runs_it_again(notebook, spec, workspace: Path) -> None:

@@ -15,7 +15,7 @@ from memagent_lib.cli import main
 from memagent_lib.cli.lab import LabServer
 from memagent_lib.cli.lab import leaderboard_page as page_in_lab
 from memagent_lib.data import make, save
-from memagent_lib.evaluation import EvaluationPlan
+from memagent_lib.evaluation import EvaluationPlan, overview, table
 from memagent_lib.inspector import leaderboard_page, save_leaderboard
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.tracking import (
@@ -125,6 +125,25 @@ def test_a_model_judge_has_rows_of_its_own(board, workspace: Path) -> None:
         "wise (LongMemEval)": 0.0,
     }
     assert any("rows of 2 judges are not compared" in note for note in different_kinds(leaderboard(experiment)))
+
+
+def test_undecided_verdicts_are_counted_beside_the_score(board, workspace: Path, tmp_path: Path) -> None:
+    """One right answer and a judge that decided on no other one is no score of 100 % without a word."""
+    experiment = Experiment.open(workspace)
+    rows = experiment.join(board["run_id"].iloc[0]).read_table("results.parquet")
+    rows = rows[rows["reader"] == "overwrite"]
+    verdicts = [1.0] + [None] * (len(rows) - 1)
+    judged = rows.assign(policy="judged", model_judge="wise", model_verdict=verdicts)
+    with experiment.run("evaluate judged", {"policy": "judged"}) as run:
+        run.table(judged, "results.parquet")
+        run.metrics({"scored": len(rows)})
+    found = leaderboard(experiment)
+    (row,) = found[found["judge"] == "wise"].to_dict("records")
+    assert (row["accuracy"], row["scored"], row["undecided"]) == (1.0, 1, len(rows) - 1)
+    told = f"1, {len(rows) - 1} undecided"
+    assert told in save_leaderboard(found, tmp_path / "board.html").read_text()
+    assert f"(n=1), {len(rows) - 1} undecided" in "".join(table(judged)["2 chunks"])
+    assert f"(n=1), {len(rows) - 1} undecided" in "".join(overview(judged)["by the model judge"])
 
 
 def test_the_lab_names_the_leaderboard_once_there_is_one(board, workspace: Path, tmp_path: Path, monkeypatch) -> None:

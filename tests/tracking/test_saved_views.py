@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from memagent_lib.tracking import KIND_TAG, Experiment, log_results
 
@@ -41,3 +42,13 @@ def test_an_evaluation_has_its_seconds_per_reading(workspace, kept) -> None:
         log_results(run, [kept], policy="p")
     metrics = run.experiment.client.get_run(run.id).data.metrics
     assert (metrics["score"], metrics["seconds_per_reading"]) == (1.0, 0.5)
+
+
+def test_the_score_of_a_run_is_that_of_its_reader_with_a_memory(workspace, kept) -> None:
+    """With the baselines in it, runs with and without them would not compare."""
+    guess = replace(kept, reader="blind", score=replace(kept.score, value=0.0), seconds=0.1)
+    with Experiment.open(workspace).run("evaluate") as run:
+        log_results(run, [guess, kept], policy="p")
+    data = run.experiment.client.get_run(run.id).data
+    assert (data.metrics["score"], data.metrics["seconds_per_reading"]) == (1.0, 0.5)
+    assert (data.metrics["scored"], data.tags["score_of"]) == (2, "overwrite")

@@ -6,7 +6,7 @@ from itertools import product
 
 import pandas as pd
 
-from memagent_lib.evaluation import Rate, summarise
+from memagent_lib.evaluation import RATE, Rate, summarise
 
 TASKS = ("needle", "multikey", "update", "bridge", "multivalue", "chain")
 POLICIES = ("warm start", "trained", "trained, seed 0", "trained, seed 1", "trained, seed 2", "upper bound")
@@ -20,12 +20,12 @@ def table(rows: pd.DataFrame) -> str:
     """Return a Markdown table with a line per task, policy and reader, and a column per length in chunks.
 
     Questions about a decoy of the same documents (tasks whose name ends in ``_decoy``) have columns of their own, after
-    the others. A cell has the mean score in percent with its 95 % Wilson interval. It is empty if nothing was read.
+    the others. A cell has the mean score in percent with its 95 % interval. It is empty if nothing was read.
     """
     summary = summarise(rows[rows["reader"].isin(READERS)], by=("task", "policy", "reader", "chunks"))
     cells = {
         (row.task.removesuffix(DECOY), row.policy, row.reader, row.task.endswith(DECOY), int(row.chunks)): Rate(
-            row.accuracy, row.low, row.high, row.scored
+            *(getattr(row, name) for name in RATE)
         ).short
         for row in summary.itertuples(index=False)
     }

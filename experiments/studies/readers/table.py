@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from experiments.pocket.teacher import statements_in
-from memagent_lib.evaluation import Rate, Result, against, costs, line_name, summarise, wilson
+from memagent_lib.evaluation import RATE, Rate, Result, against, costs, line_name, summarise, wilson
 from memagent_lib.trace import Turn
 
 RIGHT = "right form"
@@ -46,7 +46,10 @@ def forms(results: Iterable[Result]) -> Counter[str]:
 
 
 def form_table(counts: dict[str, Counter[str]]) -> str:
-    """Return Markdown with a line per reader: its turns, the share of the right form, and the other forms by kind."""
+    """Return Markdown with a line per reader: its turns, the share of the right form, and the other forms by kind.
+
+    The intervals take turns as independent, although several are of one reading.
+    """
     lines = ["| reader | turns | right form (95 % interval) | other forms |", "|---|---|---|---|"]
     for reader, found in counts.items():
         rate = wilson(found[RIGHT], found.total())
@@ -67,10 +70,10 @@ def tables(rows: pd.DataFrame) -> str:
 
 
 def score_table(rows: pd.DataFrame) -> str:
-    """Return the score at each length, over all tasks, with its 95 % Wilson interval."""
+    """Return the score at each length, over all tasks, with its 95 % interval."""
     summary = summarise(rows, by=("policy", "reader", "chunks"))
     cells = {
-        (row.policy, row.reader, int(row.chunks)): Rate(row.accuracy, row.low, row.high, row.scored).short
+        (row.policy, row.reader, int(row.chunks)): Rate(*(getattr(row, name) for name in RATE)).short
         for row in summary.itertuples(index=False)
     }
     return _grid(rows, cells)

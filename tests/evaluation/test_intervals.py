@@ -1,0 +1,159 @@
+"""Intervals of rates and of paired differences, of independent questions and of questions that share documents."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from memagent_lib.evaluation import paired_interval, rate, rate_of, sample_size, summarise, wilson
+from memagent_lib.evaluation.tables import paired
+
+ROUNDS = 400
+
+
+def test_wilson_agrees_with_published_values():
+    found = wilson(15, 20)  # worked example: 0.531 to 0.888
+    assert (round(found.low, 3), round(found.high, 3)) == (0.531, 0.888)
+    assert wilson(0, 10).low == 0 and wilson(10, 10).high == 1
+
+
+def test_a_rate_has_its_text_with_and_without_unit_and_n():
+    found = wilson(15, 20)
+    assert str(found) == "75.0 % [53.1, 88.8] (n=20)"
+    assert (found.percent, found.short) == ("75.0 % [53.1, 88.8]", "75.0 [53.1, 88.8]")
+    assert str(wilson(0, 0)) == wilson(0, 0).short == "none scored"
+
+
+def test_a_sample_says_on_how_many_documents_its_questions_are():
+    assert [sample_size(20, 20), sample_size(1200, 10), sample_size(3, 1)] == [
+        "20",
+        "1,200 on 10 documents",
+        "3 on 1 document",
+    ]
+    assert str(rate([1, 0, 1, 1], "aabb")).endswith("(n=4 on 2 documents)")
+
+
+@pytest.mark.parametrize("right", [0, 1, 13, 20])
+def test_questions_with_own_documents_have_wilsons_interval(right):
+    scores = [1.0] * right + [0.0] * (20 - right)
+    assert rate(scores, range(20)) == wilson(right, 20)
+
+
+def test_questions_that_agree_count_as_their_documents():
+    """Of 4 documents with 5 questions each, 3 are all right and 1 all wrong: as little as 4 questions, or less."""
+    scores = [1.0] * 15 + [0.0] * 5
+    documents = [number // 5 for number in range(20)]
+    share = wilson(3, 4)
+    found = rate(scores, documents)
+    assert found.value == share.value and (found.n, found.documents) == (20, 4)
+    assert found.low < share.low and found.high > share.high
+
+
+def test_documents_that_are_all_right_count_as_one_each():
+    found = rate([1.0] * 50, [number // 10 for number in range(50)])
+    assert (found.low, found.high) == (wilson(5, 5).low, 1.0)
+
+
+def test_questions_on_one_document_count_as_one():
+    found = rate([1.0, 0.0] * 100, ["book"] * 200)
+    assert (found.low, found.high) == wilson(0.5, 1)[1:3] and (found.n, found.documents) == (200, 1)
+
+
+def test_a_document_with_most_questions_counts_nearly_alone():
+    """300 questions on a book and one on each of nine: whether they agree or not, there is little but the book."""
+    documents = ["book"] * 300 + list(range(9))
+    for scores in ([1.0] * 309, [1.0, 0.0] * 150 + [1.0] * 9):
+        found = rate(scores, documents)
+        assert found.high - found.low > 0.75
+
+
+def test_a_document_whose_questions_differ_widens_nothing():
+    """Every document is half right, as if its questions were drawn apart, so the number of questions stands."""
+    scores = [1.0, 0.0] * 100
+    documents = [number // 2 for number in range(200)]
+    found, apart = rate(scores, documents), wilson(100, 200)
+    assert found.low == pytest.approx(apart.low, abs=0.001) and found.high == pytest.approx(apart.high, abs=0.001)
+
+
+def _scores(draw: np.random.Generator, documents: list[int], share: float) -> list[float]:
+    """Return a score for each question, by its document; two of one document correlate by 0.3."""
+    alike = 0.3
+    right = draw.beta(share * (1 / alike - 1), (1 - share) * (1 / alike - 1), max(documents) + 1)
+    return (draw.random(len(documents)) < right[documents]).astype(float).tolist()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "share"),
+    [([20] * 10, 0.5), ([40] * 5, 0.8), ([4] * 50, 0.9), ([60] * 10 + [1] * 128, 0.5), ([150] * 2 + [1] * 50, 0.5)],
+    ids=["ten", "five", "fifty", "ten large", "two large"],
+)
+def test_of_twenty_intervals_eighteen_cover_the_truth(sizes, share):
+    draw = np.random.default_rng(0)
+    named = np.repeat(np.arange(len(sizes)), sizes).tolist()
+    covered = as_if_independent = 0
+    for _ in range(ROUNDS):
+        scores = _scores(draw, named, share)
+        found, apart = rate(scores, named), wilson(sum(scores), len(scores))
+        covered += found.low <= share <= found.high
+        as_if_independent += apart.low <= share <= apart.high
+    assert covered >= 0.9 * ROUNDS > as_if_independent
+
+
+@pytest.mark.parametrize(
+    ("both", "right", "left", "neither", "low", "high"),
+    [(36, 12, 2, 0, 0.0569, 0.3404), (20, 12, 2, 16, 0.0562, 0.3292), (30, 0, 0, 0, -0.1135, 0.1135)],
+)
+def test_paired_intervals_are_those_newcombe_published(both, right, left, neither, low, high):
+    on_left = [1.0] * both + [0.0] * right + [1.0] * left + [0.0] * neither
+    on_right = [1.0] * both + [1.0] * right + [0.0] * left + [0.0] * neither
+    assert paired_interval(on_left, on_right) == pytest.approx((low, high), abs=1e-4)
+    assert paired_interval(on_left, on_right, range(len(on_left))) == paired_interval(on_left, on_right)
+
+
+def test_of_twenty_paired_intervals_nineteen_cover_the_truth():
+    draw = np.random.default_rng(0)
+    true = 0.7 * 0.2 - 0.3 * 0.1
+    covered = 0
+    for _ in range(1000):
+        left = draw.random(40) < 0.3
+        right = np.where(left, draw.random(40) < 0.9, draw.random(40) < 0.2)
+        low, high = paired_interval(left.astype(float).tolist(), right.astype(float).tolist())
+        covered += low <= true <= high
+    assert 935 <= covered <= 980
+
+
+def test_paired_intervals_over_documents_cover_the_truth():
+    """The right line answers what it does for a document as a whole, so questions tell less than their number."""
+    draw = np.random.default_rng(1)
+    named = np.repeat(np.arange(12), 15).tolist()
+    covered = as_if_independent = 0
+    for _ in range(ROUNDS):
+        left, right = _scores(draw, named, 0.4), _scores(draw, named, 0.6)
+        low, high = paired_interval(left, right, named)
+        covered += low <= 0.2 <= high
+        low, high = paired_interval(left, right)
+        as_if_independent += low <= 0.2 <= high
+    assert covered >= 0.9 * ROUNDS > as_if_independent
+
+
+def _rows(policy: str, scores: list[float]) -> pd.DataFrame:
+    """Return rows of one policy: questions in tens on each of the documents."""
+    count = len(scores)
+    columns = {"example": [f"q{number}" for number in range(count)], "document": [f"d{n // 10}" for n in range(count)]}
+    same = {"policy": policy, "reader": "overwrite", "task": "qa", "chunks": 4, "question": "", "error": None}
+    return pd.DataFrame(columns | {"score": scores}).assign(**same)
+
+
+def test_summaries_and_differences_count_documents():
+    """LoCoMo asks hundreds of questions about each of ten conversations; here ten about each of three."""
+    before, after = _rows("before", [0.0] * 20 + [1.0] * 10), _rows("after", [0.0] * 10 + [1.0] * 20)
+    (row,) = summarise(after).to_dict("records")
+    assert (row["scored"], row["scored_documents"]) == (30, 3)
+    assert row["low"] < 0.2 and row["high"] > 0.95  # 30 questions of their own: 0.488 to 0.808
+    (found,) = paired(pd.concat([before, after]), "before", "after").to_dict("records")
+    assert (found["n"], found["documents"], found["right_only"]) == (30, 3, 10)
+    assert found["low"] < 0 < found["high"]  # one document changed
+
+
+def test_rows_without_a_document_have_one_each():
+    rows = _rows("old", [1.0, 0.0, 1.0, 1.0])
+    assert rate_of(rows.drop(columns="document")) == rate_of(rows.assign(document=None)) == wilson(3, 4)
