@@ -20,7 +20,6 @@ from memagent_lib.evaluation import (
     line_name,
     lines_of,
     rate_of,
-    sample_size,
     score_and_cost,
     summarise,
 )
@@ -400,10 +399,9 @@ def score_against_cost(results: pd.DataFrame, cost: str = "tokens", ax: Axes | N
     ax.set_xlabel(COSTS[cost])
     share_axis(ax, "accuracy")
     label_ends(ax, (), handles)
-    n, documents = points[["n", "documents"]].iloc[0]
-    caption = (
-        f"{sample_size(n, documents)} questions that all have answered; {_intervals(n, documents)}; grey: Pareto line"
-    )
+    sizes = points[["n", "documents"]].iloc[0]
+    common = _sizes("questions that all have answered", *([size] for size in sizes))
+    caption = f"{common}; {_intervals(*sizes)}; grey: Pareto line"
     return finish(ax, "Accuracy against cost", caption)
 
 

@@ -52,6 +52,14 @@ def test_nothing_is_wider_than_a_narrow_window(page: Page, pages, kind: str) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_page_opens_at_its_top(page: Page, pages, kind: str) -> None:
+    page.set_viewport_size({"width": 1200, "height": 400})
+    opened(page, pages, kind)
+    page.wait_for_timeout(200)
+    assert page.evaluate("scrollY") == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_all_text_has_contrast_in_both_themes(page: Page, pages, kind: str) -> None:
     for theme in ("light", "dark"):
         page.emulate_media(color_scheme=theme)

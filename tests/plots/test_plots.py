@@ -118,6 +118,8 @@ def test_captions_count_the_documents_that_questions_share(results: pd.DataFrame
     sizes = "n = 4 to 8 questions on 2 documents"
     for draw in (plots.accuracy_by_length, plots.capture_and_retention):
         assert f"{sizes}, 95 % intervals over documents" in {t.get_text() for t in draw(shared).texts}
+    (cost,) = (t.get_text() for t in plots.score_against_cost(shared).texts if "Pareto" in t.get_text())
+    assert cost == "n = 12 questions on 4 documents; 95 % intervals over documents; grey: Pareto line"
     ax = plots.paired_differences(paired(shared, "before", "after"))
     assert f"{sizes} read by both; 95 % intervals of the paired difference" in {t.get_text() for t in ax.texts}
 
@@ -457,7 +459,7 @@ def test_score_against_cost_has_its_pareto_line_in_grey(results: pd.DataFrame) -
     with pytest.raises(ValueError, match=r"the rows have no gflops .*; evaluate with a model whose shape is known"):
         plots.score_against_cost(results, "gflops")
     only = results[(results["policy"] == "before") | (results["chunks"] == 4)]
-    assert "8 questions that all have answered" in plots.score_against_cost(only).texts[-1].get_text()
+    assert "n = 8 questions that all have answered" in plots.score_against_cost(only).texts[-1].get_text()
     apart = results[(results["policy"] == "before") == (results["chunks"] == 4)]
     with pytest.raises(ValueError, match="no document was scored by every line"):
         plots.score_against_cost(apart)
