@@ -41,10 +41,11 @@ class SftConfig:
 
     *Lessons.* The ``blind`` teacher ignores the question: it copies a random selection of the statements in old memory
     and chunk, so the policy learns neither what to remember nor how much; reinforcement learning has to teach both. The
-    ``aware`` teacher copies the evidence and nothing else; use it for an upper bound. A statement is what the regular
-    expression ``statements`` matches, a whole sentence by default; a memory holds at most ``most_statements``. If the
-    expression has a group ``(?P<key>...)``, the group's match and a colon precede the statement in memory, so that the
-    first words of a note say what it is about. If the memory of an answer turn lacks evidence, all of it is added with
+    ``aware`` teacher copies the evidence and nothing else, so its lessons replace no note: of a value that changes it
+    notes the last one alone, which a reader cannot know. A statement is what the regular expression ``statements``
+    matches, a whole sentence by default; a memory holds at most ``most_statements``. If the expression has a group
+    ``(?P<key>...)``, the group's match and a colon precede the statement in memory, so that the first words of a note
+    say what it is about. If the memory of an answer turn lacks evidence, all of it is added with
     the probability ``known``; otherwise the answer is ``unknown``. An answer has the form ``answer``, in which
     ``{answer}`` stands for the answer and ``{evidence}`` for the evidence in memory.
 
