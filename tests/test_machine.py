@@ -83,7 +83,7 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Ma
         (tmp_path / "own").write_text(own + "\n", encoding="ascii")
         monkeypatch.setattr(machine, "CONTROL_GROUPS", tmp_path / "cgroup")
         monkeypatch.setattr(machine, "OWN_GROUPS", tmp_path / "own")
-        monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)))
+        monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)), raising=False)
         memory = SimpleNamespace(total=512 * GB, available=500 * GB)
         monkeypatch.setattr("psutil.virtual_memory", lambda: memory)
 

@@ -41,7 +41,7 @@ def add_parser(verbs: Verbs) -> None:
     option(verb, "--n", "N", each, action="append", default=[])
     policy = "the model's name in tables and figures (default: the model's folder or hub name)"
     option(verb, "--policy", "NAME", policy, default="")
-    option(verb, "--concurrency", "N", "documents read at the same time", default=64)
+    option(verb, "--concurrency", "N", "questions answered at the same time", default=64)
     shared = (
         "read a document once for all questions about it that follow one another in DATA, before they are known "
         "(default: once for each, with the question in every prompt)"
@@ -231,13 +231,15 @@ def _checked_policy(name: str) -> str:
 def _save_wrong(plan: EvaluationPlan, results: Sequence[Result], path: str) -> None:
     from memagent_lib.evaluation import save_wrong
     from memagent_lib.paths import absolute
+    from memagent_lib.readers import reader_named
 
     wrong = save_wrong(plan, results, absolute(path))
     if wrong:
         print(f"\n{wrong:,} not answered right, saved in {path}", file=sys.stderr)
     else:
-        failed = sum(result.error is not None for result in results if result.reader == plan.readers[0])
-        without = f", and {failed:,} readings failed" if failed else ""
+        reader = reader_named(plan.readers[0]).name
+        failed = sum(result.error is not None for result in results if result.reader == reader)
+        without = f", and {failed:,} failed" if failed else ""
         print(f"\nno answer was wrong{without}: no {path} is written", file=sys.stderr)
 
 

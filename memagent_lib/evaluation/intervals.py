@@ -75,8 +75,9 @@ def rate(scores: Sequence[float], documents: Sequence[Hashable]) -> Rate:
     The interval is Wilson's for the effective number of questions (Korn and Graubard 1998; Franco et al. 2019): n times
     the binomial variance over the jackknife's variance between documents, less what an estimate from few documents
     leaves open. It is never above n. If all scores are 0, or all 1, nothing tells how alike the questions of a document
-    are, and each document counts as one question; a single wrong answer, which tells, may narrow the interval. A single
-    document always counts as one question, because it says nothing about how others differ from it.
+    are, and each document counts as one question, or less if one has most of the questions; a single wrong answer,
+    which tells, may narrow the interval. A single document always counts as one question, because it says nothing about
+    how others differ from it.
     """
     n = len(scores)
     if n < 1:
@@ -94,14 +95,14 @@ def paired_interval(
 
     The method combines Wilson's intervals of the two shares by their correlation. It is valid for few questions and for
     shares of 0 and 1, where a bootstrap has nothing to resample. It was designed for shares, but is also used here for
-    fractional scores. With the document of each question in ``documents``, it is that of the effective number of
-    questions, from the differences as :func:`rate` has it from scores.
+    fractional scores. With the document of each question in ``documents``, the interval is that of the effective number
+    of questions, estimated from the differences as :func:`rate` does from scores.
     """
     n = len(left)
     differences = [y - x for x, y in zip(left, right, strict=True)]
     mean = fmean(differences)
     variance = sum((value - mean) ** 2 for value in differences) / n**2
-    effective = _effective(differences, documents, variance) if documents else n
+    effective = _effective(differences, documents, variance) if len(documents) else n
     a, b = fmean(left), fmean(right)
     a_low, a_high = _wilson(a, effective)
     b_low, b_high = _wilson(b, effective)

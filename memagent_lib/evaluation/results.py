@@ -378,7 +378,7 @@ def to_frame(results: Iterable[Result]) -> pd.DataFrame:
 def turns_to_frame(readings: Iterable[Result] | Mapping[str, Iterable[Result]]) -> pd.DataFrame:
     """Return one row per turn of all results, with the columns :data:`TURN_TABLE`.
 
-    A reading for several questions has its rows once, with the first of them, and each question its answer.
+    A reading for several questions has its rows once, with the first of them that has a trace; each has its answer.
 
     If ``readings`` maps policies to their results, there is also a column ``policy``. ``evidence`` is whether the chunk
     contains any part of the needed evidence; ``fate`` is the evidence's fate after the turn.
@@ -388,7 +388,17 @@ def turns_to_frame(readings: Iterable[Result] | Mapping[str, Iterable[Result]]) 
     if isinstance(readings, Mapping):
         frames = [turns_to_frame(found).assign(policy=policy) for policy, found in readings.items()]
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*TURN_TABLE, "policy"])
-    frames = [_turns(result) for result in readings if result.trace is not None]
+    frames = []
+    shared: set[tuple[str, str]] = set()
+    for result in readings:
+        if result.trace is None:
+            continue
+        turns = _turns(result)
+        if result.sharing:
+            reading = (result.reader, result.document)
+            turns = turns.tail(1) if reading in shared else turns
+            shared.add(reading)
+        frames.append(turns)
     if not frames:
         return pd.DataFrame(columns=TURN_TABLE)
     return pd.concat(frames, ignore_index=True)[TURN_TABLE]
@@ -396,7 +406,7 @@ def turns_to_frame(readings: Iterable[Result] | Mapping[str, Iterable[Result]]) 
 
 def _turns(result: Result) -> pd.DataFrame:
     example = result.example
-    turns = result.trace.to_frame().assign(
+    return result.trace.to_frame().assign(
         example=example.id,
         reader=result.reader,
         chunks=example.metadata.get("chunks"),
@@ -404,7 +414,6 @@ def _turns(result: Result) -> pd.DataFrame:
         evidence=[bool(evidence_in(turn, example.evidence)) for turn in result.trace.turns],
         fate=[fate and str(fate) for fate in result.diagnosis.fates],
     )
-    return turns if result.counts_reading else turns.tail(1)
 
 
 def _joined(record: Mapping[str, Any], chunks: Iterable[Mapping[str, Any]]) -> str:

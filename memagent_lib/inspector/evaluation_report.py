@@ -299,7 +299,8 @@ def _cell(rates: Mapping[str, Any]) -> dict[str, Any]:
     rate = Rate(rates["accuracy"], rates["low"], rates["high"], int(rates["scored"]), int(rates["scored_documents"]))
     n = rate.n
     cell = {
-        "n": rate.count if n else "",
+        "n": rate.count,
+        "scored": n,
         "failed": int(rates["failed"]),
         "value": str(rate),
         "title": str(rate),
@@ -405,9 +406,9 @@ def _require_results(rows: pd.DataFrame, folder: Path) -> pd.DataFrame:
 
 
 def _different_questions(rows: pd.DataFrame) -> list[str]:
-    """Return a warning for each cell whose lines have read different questions; fewer of the same ones are no fault.
+    """Return a warning for each cell whose lines have read different questions, and one for scores over several cells.
 
-    Over several lengths or tasks they are, as they may be the easier ones.
+    In a cell, fewer of the same questions are no fault. Over several lengths or tasks, they may be the easier ones.
     """
     same = question_columns(rows)
     warnings: list[str] = []
@@ -416,10 +417,10 @@ def _different_questions(rows: pd.DataFrame) -> list[str]:
     cells = rows.groupby(["task", "length"], sort=False)
     read = {line: set(own[same].itertuples(index=False, name=None)) for line, own in rows.groupby("line")}
     if len(cells) > 1 and len(set(map(frozenset, read.values()))) > 1:
-        counts = sorted(map(len, read.values()))
+        counts = sorted(set(map(len, read.values())))
+        n = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1])))
         warnings.append(
-            f"the lines have read {counts[0]:,} to {counts[-1]:,} questions, not all the same: scores over all lengths "
-            "or tasks do not compare, those at one length do"
+            f"the lines have read {n} questions, not all the same: scores over all lengths or tasks do not compare"
         )
     for (task, length), cell in cells:
         of_lines = {line: set(own[same].itertuples(index=False, name=None)) for line, own in cell.groupby("line")}

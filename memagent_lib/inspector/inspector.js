@@ -562,6 +562,7 @@ export function embedded(data) {
     const { pack, found } = await part("details", key), d = present(found?.[turn]);
     return d.chunk ? { ...d, chunk: { ...d.chunk, text: pack.texts[d.chunk.text] } } : d;
   };
+  let opening;
   const searched = async (e) => [e.question, e.example, e.answer, ...e.answers, ...Object.values((await part("details", e.key)).found ?? {}).map((d) => d.after)];
   return {
     catalog: data.catalog,
@@ -573,8 +574,13 @@ export function embedded(data) {
       const texts = await Promise.all(data.catalog.map(searched));
       return data.catalog.filter((e, i) => texts[i].some((words) => words.toLowerCase().includes(text.toLowerCase()))).map((e) => e.key);
     },
-    // Only after the reading is drawn: an undefined turn is the one that its story opens with.
-    save: (state) => state.key && state.turn !== undefined && window.history.replaceState(null, "", linkTo(state)),
+    save: (state) => {
+      if (!state.key || state.turn === undefined) return; // an undefined turn is the one that its story opens with
+      opening ??= linked(data.catalog) ? "" : linkTo(state);
+      if (linkTo(state) === opening) return; // nobody has chosen it, and a page without a link opens at its top
+      opening = "";
+      window.history.replaceState(null, "", linkTo(state));
+    },
   };
 }
 

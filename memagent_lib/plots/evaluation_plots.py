@@ -36,6 +36,7 @@ from memagent_lib.plots.figure_style import (
     cost_axis,
     count_axis,
     finish,
+    intervals_of,
     length_axis,
     length_axis_label,
     length_label,
@@ -46,6 +47,7 @@ from memagent_lib.plots.figure_style import (
     running_mean,
     sample_sizes,
     share_axis,
+    shared_sizes,
     shortened,
     tokens_of_a_chunk,
     without_data,
@@ -145,7 +147,7 @@ def _accuracy_lines(
     share_axis(ax, "accuracy")
     length_axis(ax, rows["chunks"], tokens_of_a_chunk(rows))
     sizes = (table["scored"], table["scored_documents"])
-    return ends, f"{_sizes('per point', *sizes)}, {_intervals(*map(sum, sizes))}"
+    return ends, f"{shared_sizes('per point', *sizes)}, {intervals_of(*map(sum, sizes))}"
 
 
 def _with_a_length(rows: pd.DataFrame) -> pd.DataFrame:
@@ -216,19 +218,7 @@ def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes
     ]
     label_ends(ax, list(ends.values()), legend)
     sizes = ([rate.n for rate in drawn], [rate.documents for rate in drawn])
-    return finish(ax, _EVIDENCE, f"{_sizes('per point', *sizes)}, {_intervals(*map(sum, sizes))}")
-
-
-def _intervals(n: int, documents: int) -> str:
-    return "95 % Wilson intervals" if n == documents else "95 % intervals over documents"
-
-
-def _sizes(what: str, counts: Sequence[int], documents: Sequence[int]) -> str:
-    """Return the sizes of a figure's points as text, with their numbers of documents if questions share some."""
-    if sum(documents) == sum(counts):
-        return sample_sizes(what, counts)
-    _, on = sample_sizes("documents" if max(documents) > 1 else "document", documents).split(" = ")
-    return f"{sample_sizes('questions', counts)} on {on}"
+    return finish(ax, _EVIDENCE, f"{shared_sizes('per point', *sizes)}, {intervals_of(*map(sum, sizes))}")
 
 
 def _rates(group: pd.DataFrame, column: str) -> dict[int, Rate]:
@@ -400,8 +390,8 @@ def score_against_cost(results: pd.DataFrame, cost: str = "tokens", ax: Axes | N
     share_axis(ax, "accuracy")
     label_ends(ax, (), handles)
     sizes = points[["n", "documents"]].iloc[0]
-    common = _sizes("questions that all have answered", *([size] for size in sizes))
-    caption = f"{common}; {_intervals(*sizes)}; grey: Pareto line"
+    common = shared_sizes("questions that all have answered", *([size] for size in sizes))
+    caption = f"{common}; {intervals_of(*sizes)}; grey: Pareto line"
     return finish(ax, "Accuracy against cost", caption)
 
 
@@ -493,7 +483,7 @@ def paired_differences(differences: pd.DataFrame, ax: Axes | None = None) -> Axe
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{100 * x:+.6g}" if x else "0"))
     ax.grid(True, axis="x")
     ax.grid(False, axis="y")
-    read = _sizes("documents", differences["n"], differences["documents"])
+    read = shared_sizes("questions", differences["n"], differences.get("documents", differences["n"]))
     caption = f"{read} read by both; 95 % intervals of the paired difference"
     baseline = shortened(rows[0]["left"], _LONGEST_TITLE)
     title = f"Accuracy minus that of {baseline}"

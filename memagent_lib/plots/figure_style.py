@@ -293,6 +293,19 @@ def sample_sizes(what: str, counts: Iterable[float]) -> str:
     return f"n = {low:,} to {high:,} {what}"
 
 
+def shared_sizes(what: str, counts: Sequence[int], documents: Sequence[int]) -> str:
+    """Return the range of ``counts`` as text, with that of their documents if questions share some."""
+    if sum(documents) == sum(counts):
+        return sample_sizes(what, counts)
+    _, on = sample_sizes("documents" if max(documents) > 1 else "document", documents).split(" = ")
+    return f"{sample_sizes('questions', counts)} on {on}"
+
+
+def intervals_of(n: int, documents: int) -> str:
+    """Return what the intervals of ``n`` questions on so many documents are."""
+    return "95 % Wilson intervals" if n == documents else "95 % intervals over documents"
+
+
 def running_mean(values: pd.Series) -> pd.Series:
     """Return the mean of each step and its neighbours on both sides, so that the line does not lag.
 

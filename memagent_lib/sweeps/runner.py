@@ -297,16 +297,19 @@ def _literal(text: str) -> Any:
 
 def _parent_run(experiment: Experiment, spec: SweepSpec) -> Run:
     """Return the sweep's own run: that of an earlier call, so that all children have one parent, or else a new one."""
+    sweep = _read(spec.path / SWEEP_FILE)
     try:
-        run = experiment.join(_read(spec.path / SWEEP_FILE)["run_id"])
+        run = experiment.join(sweep["run_id"])
     except (KeyError, TrackingError):
         params = {"stages": [stage.name for stage in spec.stages], "folder": str(spec.path)}
         return experiment.start(f"sweep {spec.name}", params, {"sweep": spec.name})
     run.resume()
     # An earlier call's children may still be RUNNING in MLflow, although only this process runs the sweep now.
     abandoned = load_runs(experiment, f"tags.sweep_id = '{run.id}' and attributes.status = 'RUNNING'")
-    for run_id in abandoned["run_id"]:  # a sweep that was killed outright could not end them
-        experiment.join(run_id).end(RunStatus.KILLED)
+    states = {record["run_id"]: record["status"] for _, record in _recorded(spec.path, sweep)}
+    ended = {PointState.FINISHED: RunStatus.FINISHED, PointState.FAILED: RunStatus.FAILED}
+    for run_id in abandoned["run_id"]:  # a sweep that was killed outright, or whose store failed, could not end them
+        experiment.join(run_id).end(ended.get(states.get(run_id), RunStatus.KILLED))
     return run
 
 

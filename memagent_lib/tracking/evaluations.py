@@ -90,8 +90,8 @@ def log_results(
         memories = with_memory(counted)
         main = (memories if len(memories) else counted)["reader"].iloc[0]
         own = scored[scored["reader"] == main]
-        run.tags({"score_of": main})
         if len(own):
+            run.tags({"score_of": main})
             run.metrics({"score": own["score"].mean(), "seconds_per_reading": own["seconds"].mean()}, model=used)
     run.metrics({"scored": len(scored), "failed": int(counted["error"].notna().sum())})
     # MLflow's steps are numbers, so 0 stands for documents whose length in chunks is unknown.

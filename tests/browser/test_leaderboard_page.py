@@ -26,7 +26,8 @@ def board() -> pd.DataFrame:
         made.append(
             {"task": task, "file": f"test_{chunks}.parquet", "chunks": chunks, "policy": policy, "reader": reader,
              "settings": "", "accuracy": accuracy, "low": max(0, accuracy - 0.1), "high": min(1, accuracy + 0.1),
-             "scored": 120, "failed": 0, "tokens": 1000.0 + number * 7919 % 5003, "turns": chunks + 1.0,
+             "scored": 120, "scored_documents": 120, "failed": 0, "undecided": 0,
+             "tokens": 1000.0 + number * 7919 % 5003, "turns": chunks + 1.0,
              "seconds": 1.5, "judge": judge, "code": "c1" if policy == "base" else "c2", "documents": "d",
              "started": pd.Timestamp(2026, 1, 1), "run_id": f"run{number}"}
         )  # fmt: skip

@@ -180,12 +180,12 @@ def test_wrong_examples_become_data_and_failed_ones_do_not(needles, tokenizer_fo
         assert server.posts == 0
         assert main([*given, str(wrong)]) == 0
         assert load(wrong) == [there[1]]
-        again = command_for(server, tokenizer_folder, workspace, tmp_path / "all right", str(needles), "--wrong")
-        server.reply = reply
+        again = command_for(server, tokenizer_folder, workspace, tmp_path / "none wrong", str(needles), "--wrong")
+        del replies[there[1].question]
         assert main([*again, str(tmp_path / "none.parquet")]) == 0
     assert not (tmp_path / "none.parquet").exists()
     said = capsys.readouterr().err
-    assert f"1 not answered right, saved in {wrong}" in said and "no answer was wrong" in said
+    assert f"1 not answered right, saved in {wrong}" in said and "no answer was wrong, and 1 failed: no " in said
     assert "end the name" in said, "a name that is not parquet is said before anything is read"
 
 

@@ -114,6 +114,11 @@ def test_turns_of_a_shared_reading_are_there_once(encoder):
     found = read(encoder, questions("owl", "otter", "mole"), Scripted(reply))
     turns = turns_to_frame(found)
     assert turns.groupby("kind").size().to_dict() == {"answer": 3, "read": len(found[0].trace.reads)}
+    first_failed = [replace(found[0], trace=None), *found[1:]]
+    assert turns_to_frame(first_failed).groupby("kind").size().to_dict() == {
+        "answer": 2,
+        "read": len(found[1].trace.reads),
+    }
 
 
 def test_a_failed_reading_fails_all_and_a_failed_answer_one(encoder, tmp_path):

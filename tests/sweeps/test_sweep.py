@@ -249,6 +249,8 @@ def test_a_point_that_ran_stays_finished_if_the_store_fails(notebook, spec, work
             run_sweep(sweep)
     assert run_sweep(sweep).ok
     assert lines(workspace) == ["1"]
+    statuses = load_runs(Experiment.open(workspace), "params.x = '1'")["status"].tolist()
+    assert statuses == ["FINISHED"], "else no leaderboard would list it"
 
 
 def test_a_failed_point_stops_no_other_and_retry_runs_it_again(notebook, spec, workspace: Path) -> None:

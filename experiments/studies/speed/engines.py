@@ -6,7 +6,6 @@ documents. All replies must be identical. Starting the engines is not included.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from experiments.studies.speed.results import Measured, Ratio, alternating, pair
 from memagent_lib.agent import Agent, open_agent, run_sync
 from memagent_lib.data import Example, make
 from memagent_lib.driver import gather
+from memagent_lib.machine import cores
 from memagent_lib.settings import require_at_least
 
 TASK = "experiments/pocket/world.py:pocket_mix"
@@ -43,9 +43,9 @@ class EnginesBench:
 def bench_engines(settings: EnginesBench, report: Callable[[str], None] = print) -> dict[str, Measured]:
     """Measure the wall time of whole readings, in turn with one engine and with several."""
     s = settings
-    cores = len(os.sched_getaffinity(0))
+    threads = cores()
     sides = {
-        "one": open_agent(s.model, s.backend, threads=cores),
+        "one": open_agent(s.model, s.backend, threads=threads),
         "several": open_agent(s.model, s.backend, engines=s.engines, cluster=s.cluster),
     }
     examples = list(make(TASK, s.readings, s.seed, sides["one"].encoder.tokenizer, chunks=s.chunks))

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-import psutil
 import torch
 from verl.plugin.platform import PlatformBase
+
+from memagent_lib.machine import free_bytes, machine_bytes
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
@@ -23,8 +24,7 @@ def _zero(*args: Any, **kwargs: Any) -> int:
 
 def _memory(*args: Any, **kwargs: Any) -> tuple[int, int]:
     """Return the free and the total main memory in bytes."""
-    memory = psutil.virtual_memory()
-    return memory.available, memory.total
+    return int(free_bytes()), int(machine_bytes())
 
 
 def device_module() -> ModuleType:
