@@ -59,7 +59,6 @@ def _views() -> dict[str, str]:
         "metrics.scored >= 0",
         {
             "metrics.`score`": 100,
-            "tags.`score_of`": 100,
             "tags.`policy`": 130,
             "tags.`readers`": 110,
             "tags.`lengths`": 90,
