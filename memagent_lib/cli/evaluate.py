@@ -41,7 +41,7 @@ def add_parser(verbs: Verbs) -> None:
     option(verb, "--n", "N", each, action="append", default=[])
     policy = "the model's name in tables and figures (default: the model's folder or hub name)"
     option(verb, "--policy", "NAME", policy, default="")
-    option(verb, "--concurrency", "N", "questions answered at the same time", default=64)
+    option(verb, "--concurrency", "N", "documents read at the same time", default=64)
     shared = (
         "read a document once for all questions about it that follow one another in DATA, before they are known "
         "(default: once for each, with the question in every prompt)"

@@ -8,7 +8,7 @@ from memagent_lib.evaluation import case_study
 from memagent_lib.evaluation.benchmarks import PUBLISHED, benchmark_rows, benchmark_table
 from memagent_lib.evaluation.costs import COSTS, amount, cost_overview, costs, score_and_cost
 from memagent_lib.evaluation.evaluator import aevaluate, evaluate
-from memagent_lib.evaluation.intervals import Rate, paired_interval, rate, sample_size, wilson
+from memagent_lib.evaluation.intervals import RATE, Rate, paired_interval, rate, sample_size, wilson
 from memagent_lib.evaluation.lines import (
     ALL_TASKS,
     FINGERPRINTS,
@@ -34,7 +34,6 @@ from memagent_lib.evaluation.result_files import read_results, results_by_file, 
 from memagent_lib.evaluation.results import COLUMNS, Column, Result, to_frame, turns_to_frame
 from memagent_lib.evaluation.row_files import gather_rows, read_rows, save_rows
 from memagent_lib.evaluation.tables import (
-    RATE,
     against,
     bad_memory_notes,
     by_judge,

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from statistics import NormalDist, fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+RATE = ["accuracy", "low", "high", "scored", "scored_documents"]
+"""The columns of a summary from which :meth:`Rate.of` makes a rate."""
 _LEVEL = 0.975  # 2.5 % lie above it
 _Z = NormalDist().inv_cdf(_LEVEL)
 
@@ -26,6 +28,12 @@ class Rate(NamedTuple):
     high: float
     n: int
     documents: int
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Rate:
+        """Return the rate in the columns :data:`RATE` of a summary's row."""
+        accuracy, low, high, scored, documents = (row[name] for name in RATE)
+        return cls(accuracy, low, high, int(scored), int(documents))
 
     def __str__(self) -> str:
         return f"{self.percent} (n={self.count})" if self.n else self.percent

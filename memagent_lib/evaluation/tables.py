@@ -9,7 +9,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from memagent_lib.evaluation.intervals import Rate, paired_interval, rate
+from memagent_lib.evaluation.intervals import RATE, Rate, paired_interval, rate
 from memagent_lib.evaluation.lines import (
     ALL_TASKS,
     LINE,
@@ -45,10 +45,6 @@ def summarise(frame: pd.DataFrame, by: Sequence[str] = ("reader", "chunks")) -> 
         means = group[averaged].astype(float).mean()
         rows.append((*key, *rate_of(group), *_without_score(group), *means))
     return pd.DataFrame(rows, columns=[*by, *RATE, "failed", "undecided", *averaged])
-
-
-RATE = ["accuracy", "low", "high", "scored", "scored_documents"]
-"""The columns of a summary that are its :class:`~memagent_lib.evaluation.intervals.Rate`."""
 
 
 def _without_score(rows: pd.DataFrame) -> tuple[int, int]:
@@ -215,7 +211,7 @@ def grouping_of(results: pd.DataFrame) -> str:
 
 def _rate_cell(row: Mapping[str, Any]) -> str:
     """Return a table cell: a rate with its interval and n, and how many have no score; no rate if none has one."""
-    cell = str(Rate(*(row[name] for name in RATE)))
+    cell = str(Rate.of(row))
     for why in ("failed", "undecided"):
         if row[why]:
             cell += f", {row[why]:,} {why}"

@@ -296,7 +296,7 @@ def _row(
 
 def _cell(rates: Mapping[str, Any]) -> dict[str, Any]:
     """Return a cell's numbers as text. Few questions are counted; a percentage of them would look precise."""
-    rate = Rate(rates["accuracy"], rates["low"], rates["high"], int(rates["scored"]), int(rates["scored_documents"]))
+    rate = Rate.of(rates)
     n = rate.n
     cell = {
         "n": rate.count,

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from memagent_lib.evaluation import RATE, Rate, amount, sample_size
+from memagent_lib.evaluation import Rate, amount, sample_size
 from memagent_lib.inspector.static_pages import SAVE_TEXT
 from memagent_lib.pages import Page, render
 from memagent_lib.paths import absolute, write_atomically
@@ -81,7 +81,7 @@ def _cell(name: str, row: dict[str, Any]) -> tuple[float | str, str]:
     if value is None or pd.isna(value):
         return "", ""
     if name == "accuracy":
-        return float(value), Rate(*(row[name] for name in RATE)).percent
+        return float(value), Rate.of(row).percent
     if name == "scored":
         size = sample_size(value, row["scored_documents"])
         return float(value), f"{size}, {row['undecided']:,} undecided" if row["undecided"] else size

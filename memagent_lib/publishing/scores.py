@@ -10,7 +10,6 @@ import pandas as pd
 
 from memagent_lib.evaluation import (
     ALL_TASKS,
-    RATE,
     Rate,
     bad_memory_notes,
     by_task,
@@ -124,7 +123,7 @@ def _row(row: dict[str, Any]) -> ScoreRow:
         chunks=None if pd.isna(row["chunks"]) else int(row["chunks"]),
         reader=row["reader"],
         settings=row["settings"],
-        score=Rate(*(row[name] for name in RATE)),
+        score=Rate.of(row),
         failed=row["failed"],
         judge=row["judge"],
         run_id=row["run_id"],

@@ -6,7 +6,7 @@ from itertools import product
 
 import pandas as pd
 
-from memagent_lib.evaluation import RATE, Rate, summarise
+from memagent_lib.evaluation import Rate, summarise
 
 TASKS = ("needle", "multikey", "update", "bridge", "multivalue", "chain")
 POLICIES = ("warm start", "trained", "trained, seed 0", "trained, seed 1", "trained, seed 2", "upper bound")
@@ -24,8 +24,8 @@ def table(rows: pd.DataFrame) -> str:
     """
     summary = summarise(rows[rows["reader"].isin(READERS)], by=("task", "policy", "reader", "chunks"))
     cells = {
-        (row.task.removesuffix(DECOY), row.policy, row.reader, row.task.endswith(DECOY), int(row.chunks)): Rate(
-            *(getattr(row, name) for name in RATE)
+        (row.task.removesuffix(DECOY), row.policy, row.reader, row.task.endswith(DECOY), int(row.chunks)): Rate.of(
+            row._asdict()
         ).short
         for row in summary.itertuples(index=False)
     }

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from experiments.pocket.teacher import statements_in
-from memagent_lib.evaluation import RATE, Rate, Result, against, costs, line_name, summarise, wilson
+from memagent_lib.evaluation import Rate, Result, against, costs, line_name, summarise, wilson
 from memagent_lib.trace import Turn
 
 RIGHT = "right form"
@@ -73,7 +73,7 @@ def score_table(rows: pd.DataFrame) -> str:
     """Return the score at each length, over all tasks, with its 95 % interval."""
     summary = summarise(rows, by=("policy", "reader", "chunks"))
     cells = {
-        (row.policy, row.reader, int(row.chunks)): Rate(*(getattr(row, name) for name in RATE)).short
+        (row.policy, row.reader, int(row.chunks)): Rate.of(row._asdict()).short
         for row in summary.itertuples(index=False)
     }
     return _grid(rows, cells)

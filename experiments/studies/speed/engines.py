@@ -65,7 +65,7 @@ def bench_engines(settings: EnginesBench, report: Callable[[str], None] = print)
         for agent in sides.values():
             agent.close()
     what = f"seconds of one engine over those of {s.engines}, {s.readings} readings of {s.chunks} chunks"
-    note = f"one engine with {cores} threads; {s.engines} engines on {s.cluster or 'this machine'}"
+    note = f"one engine with {threads} threads; {s.engines} engines on {s.cluster or 'this machine'}"
     ratio = Ratio("engines", what, paired(rows, "side", "one", "several", "seconds"))
     return {"engines": Measured([ratio], rows, note)}
 
