@@ -146,8 +146,9 @@ def _reading(example: Example, encoder: Encoder, teacher: _Teacher, reader: Read
 class _Teacher:
     """Replies to the prompts of one reading.
 
-    ``stated`` has the evidence as the document states it, and ``evidence`` as a memory notes it. ``written`` has the
-    statements of each memory by its text.
+    ``stated`` has the evidence as the document states it, and ``evidence`` as a memory notes it; ``subjects`` are the
+    words before the statements there, which say what they are about. ``written`` has the statements of each memory by
+    its text.
     """
 
     example: Example
@@ -155,6 +156,7 @@ class _Teacher:
     config: SftConfig
     stated: Sequence[str]
     evidence: Sequence[str]
+    subjects: Sequence[str]
     rng: random.Random
     written: dict[str, list[str]] = field(default_factory=dict)
 
@@ -163,7 +165,8 @@ class _Teacher:
         rng = random.Random(f"lessons {config.seed} {example.id}")
         stated = _stated(example)
         evidence = [_notes(text, config).get(text, text) for text in stated]
-        return cls(example, encoder, config, stated, evidence, rng)
+        before = (note.removesuffix(text) for text, note in zip(stated, evidence, strict=True))
+        return cls(example, encoder, config, stated, evidence, [words for words in before if words], rng)
 
     def lesson(self, prompt: Prompt) -> Lesson:
         if prompt.kind.answers:
@@ -190,9 +193,7 @@ class _Teacher:
 
     def _next_memory(self, memory: list[str], chunk: str) -> list[str]:
         if self.config.teacher == "aware":
-            both = zip(self.stated, self.evidence, strict=True)
-            seen = [*memory, *(note for text, note in both if text in chunk and note not in memory)]
-            return self._fitting(seen)
+            return self._fitting(self._concerning(memory, chunk), needed=self.evidence)
         known = list(dict.fromkeys([*memory, *_notes(chunk, self.config).values()]))
         if not known:
             return []
@@ -201,6 +202,22 @@ class _Teacher:
         size = self.rng.randint(1, min(len(known), self.config.most_statements))
         chosen = sorted(self.rng.sample(range(len(known)), size))
         return self._fitting([known[i] for i in chosen])
+
+    def _concerning(self, memory: list[str], chunk: str) -> list[str]:
+        """Return the memory with what the chunk says of the evidence's subjects: a value replaces an earlier one."""
+        concerning = {text: note for text, note in zip(self.stated, self.evidence, strict=True) if text in chunk}
+        concerning |= {text: note for text, note in _notes(chunk, self.config).items() if self._subject(note)}
+        for text in sorted(concerning, key=chunk.index):
+            note, subject = concerning[text], self._subject(concerning[text])
+            same = [known for known in memory if subject and self._subject(known) == subject]
+            if note not in memory and (note in self.evidence or not set(same) & set(self.evidence)):
+                memory = [known for known in memory if known not in same or known in self.evidence]
+                memory.append(note)
+        return memory
+
+    def _subject(self, note: str) -> str:
+        """Return what a note is about, as it begins, if evidence is about the same, else ""."""
+        return next((subject for subject in self.subjects if note.startswith(subject)), "")
 
     def _signal(self, prompt: Prompt, before: list[str], memory: list[str]) -> str:
         """Choose the reply's command, or "" for a plain memory. The blind teacher draws, the aware one knows."""

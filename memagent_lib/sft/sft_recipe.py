@@ -41,13 +41,14 @@ class SftConfig:
 
     *Lessons.* The ``blind`` teacher ignores the question: it copies a random selection of the statements in old memory
     and chunk, so the policy learns neither what to remember nor how much; reinforcement learning has to teach both. The
-    ``aware`` teacher copies the evidence and nothing else, so its lessons replace no note: of a value that changes it
-    notes the last one alone, which a reader cannot know. A statement is what the regular expression ``statements``
-    matches, a whole sentence by default; a memory holds at most ``most_statements``. If the expression has a group
-    ``(?P<key>...)``, the group's match and a colon precede the statement in memory, so that the first words of a note
-    say what it is about. If the memory of an answer turn lacks evidence, all of it is added with
-    the probability ``known``; otherwise the answer is ``unknown``. An answer has the form ``answer``, in which
-    ``{answer}`` stands for the answer and ``{evidence}`` for the evidence in memory.
+    ``aware`` teacher copies the evidence, and until that comes, what is said of the same subject: of a value that
+    changes, each one until the next. A statement is what the regular expression ``statements`` matches, a whole
+    sentence by default; a memory holds at most ``most_statements``, or all of the evidence. If the expression has a
+    group ``(?P<key>...)``, the group's match and a colon precede the statement in memory, so that the first words of a
+    note say what its subject is; without one, the aware teacher knows no subject and copies the evidence alone. If the
+    memory of an answer turn lacks evidence, all of it is added with the probability ``known``; otherwise the answer
+    is ``unknown``. An answer has the form ``answer``, in which ``{answer}`` stands for the answer and ``{evidence}``
+    for the evidence in memory.
 
     *Commands.* For a reader whose replies may contain commands, the blind teacher draws these too: ``keep`` and
     ``done`` are the shares of replies that leave the memory unchanged and that end the reading, ``request`` the share

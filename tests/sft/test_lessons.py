@@ -87,6 +87,39 @@ def test_a_note_begins_with_the_key_of_its_statement(examples, encoder, teacher)
     assert len(answered) > 20  # evidence is recognised in the form of a note
 
 
+def changing(tokenizer, *, values, evidence):
+    """Return the lessons of a teacher who looks for one of a code's values, of which each has a chunk of its own."""
+    told = [f"The code of the red door is {value}. The code of the old lamp is {value + 1}. " for value in values]
+    stated = f"The code of the red door is {evidence}."
+    start = "".join(told).index(stated)
+    example = Example(
+        id="changing",
+        task="update",
+        document="".join(told).strip(),
+        question="What is the code of the red door?",
+        answers=(str(evidence),),
+        evidence=((start, start + len(stated)),),
+    )
+    chunk = max(tokenizer.count(text) for text in told)
+    budget = Budget(chunk_tokens=chunk, memory_tokens=120, answer_tokens=40, question_tokens=80)
+    config = SftConfig(statements=KEYED, teacher="aware")
+    *reads, answer = lessons_from_examples([example], Encoder(tokenizer, Template.load("short"), budget), config)
+    assert len(reads) == len(values)
+    return [reply for _, reply in reads], answer.reply
+
+
+def test_an_aware_teacher_replaces_a_value_when_the_text_does(tokenizer):
+    memories, answer = changing(tokenizer, values=[310, 520, 740], evidence=740)
+    assert memories == [f"red door: The code of the red door is {value}." for value in (310, 520, 740)]
+    assert answer == "\\boxed{740}"
+
+
+def test_evidence_is_kept_when_the_text_goes_on(tokenizer):
+    memories, answer = changing(tokenizer, values=[310, 520, 740], evidence=520)
+    assert memories == [f"red door: The code of the red door is {value}." for value in (310, 520, 520)]
+    assert answer == "\\boxed{520}"
+
+
 def test_evidence_that_the_expression_misses_is_found(examples):
     missed, number = unnoted_evidence(examples, SftConfig(statements=FACT))
     assert (missed, number) == ([], len(examples))
