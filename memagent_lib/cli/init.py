@@ -42,7 +42,7 @@ own; this folder has neither:
 | `make doctor` | `memagent doctor` |
 | `make install EXTRA=gpu` | `memagent doctor` names the packages that are missing, and the command that installs them |
 | `.venv/bin/memagent`, `.venv/bin/python` | `memagent`, `python` |
-| any other `make` | needs a clone |
+| any other `make`, other studies than `prose`, the log of experiments | need a clone |
 
 Begin with `memagent lab` and the notebook `00_quickstart`; [notebooks/README.md](notebooks/README.md) is a tour.
 """

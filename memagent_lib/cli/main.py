@@ -109,7 +109,9 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--traceback", action="store_true", help="show where in the code an error came from")
-    top.add_argument("--version", action=_PrintVersion, nargs=0, help="show the version with its git commit, and exit")
+    top.add_argument(
+        "--version", action=_PrintVersion, nargs=0, help="show the version (in a clone, what git describes), and exit"
+    )
     verbs = top.add_subparsers(dest="verb", metavar="VERB", parser_class=VerbParser)
     for module in VERBS:
         module.add_parser(verbs)

@@ -33,7 +33,10 @@ def add_parser(verbs: Verbs) -> None:
         "files or folders (text, HTML, XML, PDF, Word, EPUB, RTF, mail, notebooks, tables, subtitles), read as one text"
     )
     verb.add_argument("paths", nargs="+", metavar="PATH", help=paths)
-    several = "a question; repeat it for more, all answered in one pass. Needed unless --previous has questions"
+    several = (
+        "a question; repeat it for more, all answered in one pass by the reader overwrite. Needed unless --previous "
+        "has questions"
+    )
     option(verb, "--question", "TEXT", several, action="append", default=[])
     add_agent_options(verb, on_bad_memory=KEPT, small_models_in_transformers=True)
     files = verb.add_argument_group("files")

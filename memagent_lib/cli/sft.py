@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   memagent sft experiments/studies/prose/warm_start.toml     a teacher copies statements, blind to the question
-  memagent sft R.toml sft.teacher=aware --out runs/aware     sees the question, notes the evidence alone
+  memagent sft R.toml sft.teacher=aware --out runs/aware     sees the question, notes what answers it
   memagent sft R.toml 'data={traces=["runs/base"]}'          from the right readings of an evaluation
 """
 LOGGED_STEPS = 10

@@ -90,7 +90,7 @@ def rate(scores: Sequence[float], documents: Sequence[Hashable]) -> Rate:
     n = len(scores)
     if n < 1:
         return wilson(0, 0)
-    share = sum(scores) / n
+    share = fmean(scores)  # exact, so that a tie is rounded alike in whatever order the scores come
     number = len(set(documents))
     effective = _effective(scores, documents, share * (1 - share) / n)
     return Rate(share, *_wilson(share, effective), n, number)

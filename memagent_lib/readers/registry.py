@@ -63,7 +63,7 @@ def require_continues(reader: Reader) -> None:
     """Raise :class:`ValueError`, with the readers to choose from, if the reader cannot continue a reading."""
     if not reader.continues:
         able = ", ".join(name for name, each in READERS.items() if each.continues)
-        raise ValueError(f"the reader {reader.name!r} cannot continue a reading; choose from {able}")
+        raise ValueError(f"the reader {reader.source!r} cannot continue a reading; choose from {able}")
 
 
 def _from_file(name: str) -> Reader:

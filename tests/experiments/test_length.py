@@ -2,7 +2,9 @@
 
 import pandas as pd
 
+from experiments.studies.length.__main__ import HERE
 from experiments.studies.length.table import table
+from memagent_lib.evaluation import gather_rows
 
 _MEANS = dict.fromkeys(("capture", "retention", "turns", "cut_memories", "prompt_tokens"), 0.0)
 
@@ -10,6 +12,10 @@ _MEANS = dict.fromkeys(("capture", "retention", "turns", "cut_memories", "prompt
 def row(task: str, policy: str, reader: str, chunks: int, score: float | None) -> dict:
     known = {"task": f"pocket_{task}", "policy": policy, "reader": reader, "chunks": chunks, "score": score}
     return _MEANS | known | {"error": None if score is not None else "no engine"}
+
+
+def test_the_readme_holds_the_table_of_the_saved_scores():
+    assert table(gather_rows(HERE / "scores")) in (HERE / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_cell_is_empty_where_nothing_was_read():
