@@ -209,10 +209,9 @@ class _Teacher:
         concerning |= {text: note for text, note in _notes(chunk, self.config).items() if self._subject(note)}
         for text in sorted(concerning, key=chunk.index):
             note, subject = concerning[text], self._subject(concerning[text])
-            same = [known for known in memory if subject and self._subject(known) == subject]
-            if note not in memory and (note in self.evidence or not set(same) & set(self.evidence)):
-                memory = [known for known in memory if known not in same or known in self.evidence]
-                memory.append(note)
+            same = {known for known in memory if subject and self._subject(known) == subject}
+            if note not in memory and (note in self.evidence or same.isdisjoint(self.evidence)):
+                memory = [*(known for known in memory if known not in same.difference(self.evidence)), note]
         return memory
 
     def _subject(self, note: str) -> str:
