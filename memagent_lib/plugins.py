@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from memagent_lib.errors import MissingFile, UserError, nearest
-from memagent_lib.paths import input_path
+from memagent_lib.paths import input_path, root, shipped
 
 SEPARATOR = ".py:"
 
@@ -51,6 +51,19 @@ def plugin_file(name: str) -> Path:
 def absolute_plugin(name: str) -> str:
     """Return ``FILE.py:NAME`` with an absolute path, for a process with another working directory."""
     return f"{plugin_file(name)}:{plugin_name(name)}"
+
+
+def shipped_plugin(folder: str, name: str) -> str | None:
+    """Return ``FILE.py:NAME`` for the idea in ``experiments/FOLDER/NAME.py``, or ``None`` if there is no such file.
+
+    The project's own file comes before the one that came with the library, so a bare name works in a clone and in a
+    folder of ``memagent init``.
+    """
+    for above in (root(), shipped()):
+        file = above / "experiments" / folder / f"{name}.py" if above else None
+        if file and file.is_file():
+            return f"{file}:{name}"
+    return None
 
 
 def load_plugin(name: str, table: str = "") -> Any:
