@@ -22,10 +22,6 @@ class MissingPackage(UserError, ImportError):
     """A package is missing. The message names the command that installs it."""
 
 
-class PackageConflict(UserError, ImportError):
-    """Two installed packages cannot work together. The message names both and the command that helps."""
-
-
 def one_line(error: object) -> str:
     """Return another library's error, or any text, as one line."""
     return " ".join(str(error).split())

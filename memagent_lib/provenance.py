@@ -13,10 +13,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from memagent_lib.installation import installed_version
-from memagent_lib.machine import cores
 from memagent_lib.models import WEIGHT_FILES, source_hash
 from memagent_lib.paths import PACKAGE, absolute, clone
+from memagent_lib.system import cores, installed_version
 
 VIEW_ROOMS = ("cli", "inspector", "pages", "plots", "publishing", "serve")
 """Packages that display or publish results and never change one. ``panel`` starts training runs, so it is not here."""

@@ -15,7 +15,7 @@ from hypothesis import settings
 from tokenizers import Regex, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as RawTokenizer
 
-from memagent_lib import machine
+from memagent_lib import system
 from memagent_lib.data.examples import Example, Span
 from memagent_lib.evaluation import Result
 from memagent_lib.prompts import Budget, Encoder, Template
@@ -128,7 +128,7 @@ def processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
 
     def with_flags(flags: str) -> None:
         (tmp_path / "cpuinfo").write_text(f"flags\t\t: {flags}\n", encoding="utf-8")
-        monkeypatch.setattr(machine, "CPU_INFO", tmp_path / "cpuinfo")
+        monkeypatch.setattr(system, "CPU_INFO", tmp_path / "cpuinfo")
 
     return with_flags
 

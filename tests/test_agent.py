@@ -328,7 +328,7 @@ def test_a_suspended_reading_ends_when_it_is_killed(tmp_path):
     script = (
         "import asyncio\n"
         "from memagent_lib.agent import run_sync\n"
-        "from memagent_lib.processes import terminable\n"
+        "from memagent_lib.system import terminable\n"
         "async def endless():\n"
         "    print('reading', flush=True)\n"
         "    await asyncio.sleep(600)\n"

@@ -18,10 +18,9 @@ from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 from memagent_lib.backends.interface import Backend, BackendError, BackendUnavailable, Sampling, require_room
-from memagent_lib.clusters import LOCAL, ClusterError, end_ray, require_answer, start_ray
-from memagent_lib.installation import require_packages
 from memagent_lib.prompts import Request
 from memagent_lib.provenance import code_hash
+from memagent_lib.system import LOCAL, ClusterError, end_ray, require_answer, require_packages, start_ray
 from memagent_lib.trace import Reply
 
 NO_ROOM_S = 300.0

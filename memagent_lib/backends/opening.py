@@ -10,10 +10,9 @@ from typing import Any
 
 from memagent_lib.backends.engine_pool import EnginePool
 from memagent_lib.backends.interface import Backend, Sampling
-from memagent_lib.clusters import LOCAL
 from memagent_lib.errors import nearest
-from memagent_lib.installation import require_packages
 from memagent_lib.paths import bytes_of, model_path
+from memagent_lib.system import LOCAL, require_packages
 
 BACKENDS = {
     "vllm": "memagent_lib.backends.vllm:VLLM",

@@ -14,8 +14,8 @@ from typing import Any
 from memagent_lib.backends.end_tokens import end_tokens
 from memagent_lib.backends.interface import BackendError, Sampling, require_room
 from memagent_lib.backends.model_shape import config_of, shape_of
-from memagent_lib.machine import free_bytes, multiplies
 from memagent_lib.prompts import Request
+from memagent_lib.system import free_bytes, multiplies
 from memagent_lib.tokenizer import Tokenizer
 from memagent_lib.trace import Reply
 

@@ -1,7 +1,4 @@
-"""``memagent doctor``: check this machine and its packages, and state how to fix each fault.
-
-With ``--train`` it also trains three real steps and checks the run that they made.
-"""
+"""``memagent doctor``: check this machine and its packages, and state how to fix each fault."""
 
 from __future__ import annotations
 
@@ -13,20 +10,18 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from memagent_lib.cli.arguments import Verbs, add_verb, option
-from memagent_lib.findings import Finding, Health
-from memagent_lib.installation import (
-    install,
+from memagent_lib.cli.arguments import Verbs, add_verb
+from memagent_lib.system import (
+    Finding,
+    cores,
+    free_bytes,
     install_command,
     installed_version,
+    machine_bytes,
+    multiplies,
     out_of_range,
-    torch_conflicts,
-    uninstall,
 )
-from memagent_lib.machine import cores, free_bytes, machine_bytes, multiplies
-from memagent_lib.paths import clone, default_model
 
 # For each module, the distributions that may provide it: vLLM's CPU build has a different name.
 ENGINES = {
@@ -46,29 +41,11 @@ ELSEWHERE = {
 
 
 def add_parser(verbs: Verbs) -> None:
-    verb = add_verb(verbs, "doctor", run, "check this machine and its packages, and say how to fix what is missing")
-    train = "run three training steps on this machine's devices, of MODEL or (default) of a small random policy"
-    verb.add_argument("--train", nargs="?", const="", metavar="MODEL", help=train)
-    option(verb, "--out", "FOLDER", "the folder for the run of --train (default: a temporary one)")
+    add_verb(verbs, "doctor", run, "check this machine and its packages, and say how to fix what is missing")
 
 
 def run(a: argparse.Namespace) -> int:
-    if a.train is None:
-        return report(examine())
-    return report(train(a.train, a.out))
-
-
-def train(model: str, out: str | None = None) -> list[Finding]:
-    """Train ``model`` for three real steps and return the findings about the run.
-
-    An empty ``model`` means a small random policy. The run is written to ``out``, by default a temporary folder.
-    """
-    from memagent_lib.rl import check_training
-
-    with TemporaryDirectory(prefix="memagent-doctor-") as temporary:
-        folder = Path(out or temporary).absolute()
-        folder.mkdir(parents=True, exist_ok=True)
-        return check_training(folder, default_model(), model)
+    return report(examine())
 
 
 def examine() -> list[Finding]:
@@ -89,35 +66,31 @@ def report(findings: list[Finding]) -> int:
     table = Table(box=None, pad_edge=False)
     for heading in ("what", "found", "", "fix"):
         table.add_column(heading, overflow="fold")
-    colours = {Health.GOOD: "green", Health.NOTE: "yellow"}
     for finding in findings:
-        colour = colours.get(finding.state, "bold red")
+        state = "[bold red]missing" if finding.blocks else "[yellow]note" if finding.fix else "[green]ok"
         # Escaped, because rich would take a folder called [old] for markup and leave it out.
-        table.add_row(finding.what, escape(finding.found), f"[{colour}]{finding.state}", escape(finding.fix))
+        table.add_row(finding.what, escape(finding.found), state, escape(finding.fix))
     Console().print(table)
-    return int(any(finding.state.blocks for finding in findings))
+    return int(any(finding.blocks for finding in findings))
 
 
 def _machine(system: str) -> Iterator[Finding]:
     name = "macOS" if system == "Darwin" else system
-    elsewhere = ELSEWHERE.get(system, "")
-    yield Finding.check("system", f"{name} {platform.machine()}", not elsewhere, elsewhere, Health.NOTE)
+    yield Finding("system", f"{name} {platform.machine()}", ELSEWHERE.get(system, ""))
     supported = (3, 11) <= sys.version_info[:2] < (3, 13)
-    fix = "verl and vLLM need Python 3.11 or 3.12: make PYTHON=python3.11 install"
-    yield Finding.check("Python", platform.python_version(), supported, fix, Health.MISSING)
-    count = cores()
+    fix = "" if supported else "verl and vLLM need Python 3.11 or 3.12: make PYTHON=python3.11 install"
+    yield Finding("Python", platform.python_version(), fix, not supported)
     half = "bfloat16 in hardware" if multiplies("bfloat16") else "no bfloat16 in hardware, so models compute in float32"
-    yield Finding.check("cores", f"{count}, {half}", count >= 2, "the demo is timed for 2 to 4 cores", Health.NOTE)
+    yield Finding("cores", f"{cores()}, {half}", "" if cores() >= 2 else "the demo is timed for 2 to 4 cores")
     found = f"{_gb(free_bytes())} free of {_gb(machine_bytes())}"
     yield _enough("memory", free_bytes(), found, "close other programs, or train with fewer rollouts")
     free = shutil.disk_usage(".").free
-    fix = "free some space for checkpoints and Ray's logs"
-    yield _enough("disk", free, f"{_gb(free)} free at {Path.cwd()}", fix)
+    yield _enough("disk", free, f"{_gb(free)} free at {Path.cwd()}", "free space for checkpoints and Ray's logs")
 
 
 def _enough(what: str, available: float, found: str, fix: str) -> Finding:
     need = NEEDED_GB[what]
-    return Finding.check(what, found, available >= need << 30, f"less than {need} GB: {fix}", Health.NOTE)
+    return Finding(what, found, "" if available >= need << 30 else f"less than {need} GB: {fix}")
 
 
 def _gpu() -> Iterator[Finding]:
@@ -142,21 +115,15 @@ def _packages(system: str) -> Iterator[Finding]:
         if installed:
             yield Finding(name, installed[0])
         elif name in ENGINES and system in ELSEWHERE:
-            yield Finding(name, "not installed", Health.NOTE, "Linux only")
-        elif name in ENGINES and plain:
-            continue
-        else:
-            yield Finding(name, "not installed", Health.MISSING, install_command())
+            yield Finding(name, "not installed", "Linux only")
+        elif name not in ENGINES or not plain:
+            yield Finding(name, "not installed", install_command(), blocks=True)
     if plain and system not in ELSEWHERE:
         fix = f"servers read and score (--backend openai); training and local models: {install_command()}, on Linux"
-        yield Finding("engines", "none (a plain installation)", Health.NOTE, fix)
-    for name, conflict in torch_conflicts().items():
-        yield Finding(name, conflict, Health.FAILED, f"no engine starts with it: {uninstall(name)}")
+        yield Finding("engines", "none (a plain installation)", fix)
     for requirement, found in out_of_range().items():
-        name = found.partition(" ")[0]
-        is_engine = any(name in distributions for distributions in ENGINES.values())
-        fix = install_command() if is_engine or clone() else install(requirement)
-        yield Finding(name, f"{found}, and this version needs {requirement}", Health.FAILED, fix)
+        fix = f"this version needs {requirement}: {install_command()}"
+        yield Finding(found.partition(" ")[0], found, fix, blocks=True)
 
 
 def _store() -> Iterator[Finding]:
@@ -167,7 +134,7 @@ def _store() -> Iterator[Finding]:
     if not store.startswith("sqlite:///"):
         yield Finding("MLflow store", store)
     elif path.exists() and not os.access(path, os.W_OK):
-        yield Finding("MLflow store", store, Health.MISSING, f"not writable: chmod u+w {shlex.quote(str(path))}")
+        yield Finding("MLflow store", store, f"not writable: chmod u+w {shlex.quote(str(path))}", blocks=True)
     else:
         made = "" if path.exists() else " (made by the first run)"
         yield Finding("MLflow store", f"{store}{made}")

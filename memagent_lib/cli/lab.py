@@ -187,7 +187,7 @@ def servers(port: int, mlflow_port: int, workspace: str, token: str) -> Iterator
 @contextmanager
 def _ended_once() -> Iterator[None]:
     """Ignore all but the first Ctrl-C, SIGTERM or closed terminal; a second one would leave a server running."""
-    from memagent_lib.processes import Terminated
+    from memagent_lib.system import Terminated
 
     def end(number: int, _: object) -> None:
         for each in before:
@@ -235,7 +235,7 @@ def _why_not_writable(folder: Path) -> str:
 
 
 def _jupyter(port: int, token: str, logs: Path) -> LabServer:
-    from memagent_lib.processes import OWN_KERNEL
+    from memagent_lib.system import OWN_KERNEL
 
     where = [f"--ServerApp.ip={HOST}", f"--ServerApp.port={port}", f"--ServerApp.root_dir={root()}"]
     as_root = ["--allow-root"] if os.geteuid() == 0 else []  # JupyterLab refuses to run as root without it

@@ -32,7 +32,7 @@ from memagent_lib.cli import (
 )
 from memagent_lib.cli.arguments import VerbParser
 from memagent_lib.errors import is_user_error
-from memagent_lib.processes import Terminated
+from memagent_lib.system import Terminated
 
 VERBS = (
     doctor,

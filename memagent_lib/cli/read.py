@@ -53,8 +53,8 @@ def add_parser(verbs: Verbs) -> None:
 def run(a: argparse.Namespace) -> int:
     from memagent_lib.backends import backend_for_one_reading, require_backend
     from memagent_lib.documents import on_bad_memory_for, plain, read_files
-    from memagent_lib.processes import terminable
     from memagent_lib.status_line import status_line
+    from memagent_lib.system import terminable
 
     if not a.backend:
         with status_line(f"choosing a backend for {a.model}"):  # it imports torch

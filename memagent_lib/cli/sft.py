@@ -40,12 +40,12 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(a: argparse.Namespace) -> int:
     from memagent_lib.agent import AgentSettings
-    from memagent_lib.installation import require_packages
     from memagent_lib.models import find_model, record_base
     from memagent_lib.paths import absolute
     from memagent_lib.prompts import Template
     from memagent_lib.provenance import model_hash
     from memagent_lib.sft import SftRecipe, checkpoint_to_resume, fine_tune, require_own, rows_hash
+    from memagent_lib.system import require_packages
     from memagent_lib.tracking import KIND_TAG, Experiment
 
     recipe = SftRecipe.load(file_of("sft", a.recipe), a.settings)

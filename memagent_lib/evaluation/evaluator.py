@@ -24,12 +24,12 @@ from memagent_lib.evaluation.result_code import code_of_replies, code_of_results
 from memagent_lib.evaluation.result_files import DOCUMENTS, DocumentStore
 from memagent_lib.evaluation.results import Result, Sharing, reading_key
 from memagent_lib.journal import Journal, digest
-from memagent_lib.machine import machine_bytes
 from memagent_lib.paths import absolute
 from memagent_lib.prompts import BudgetError
 from memagent_lib.readers import after_reading, before_answer
 from memagent_lib.scoring import score
 from memagent_lib.status_line import StatusLine, status_line
+from memagent_lib.system import machine_bytes
 from memagent_lib.trace import Turn
 
 CHARS_IN_FLIGHT = 1 << 26
@@ -159,8 +159,8 @@ def evaluate(
     Finished turns and results are saved in the folder under a key of everything that a reply depends on:
     :attr:`Agent.identity`, the reading code, the question and the document. If weights, wording, budgets or code
     change, a new file is started. Failed examples are read again, and all scores are computed again by the current
-    judges. ``progress`` is whether to display a progress bar, or a :class:`StatusLine` to advance, whose parts may be
-    pairs of reader and data file, or a function to call with each result.
+    judges. ``progress`` is whether to display a progress bar, a :class:`StatusLine` to advance, or a function to
+    call with each result.
 
     With ``shared_reading``, neighbouring examples of one document share a reading: the document is read once with this
     text in place of the question (:data:`~memagent_lib.readers.SHARED_QUESTION`), then every question is answered from
@@ -211,7 +211,6 @@ class _Share:
         first = group.examples[0]
         self._characters = max(1, len(first.document))
         self._examples = len(group.examples)
-        self._part = (agent.reader.name, first.metadata.get("file"))
         self._bar = bar
         self._counted = 0.0
 
@@ -226,7 +225,7 @@ class _Share:
     def _count(self, share: float) -> None:
         self._counted += share
         if self._bar:
-            self._bar.advance(share * self._examples, part=self._part)
+            self._bar.advance(share * self._examples)
 
 
 async def _result(agent: Agent, example: Example, journal: Journal | None, on_turn: Callable[[Turn], None]) -> Result:

@@ -166,13 +166,9 @@ def evaluate_plan(
         # All before the first reading: a baseline may read for hours before the first reader with a memory.
         usable_shared_reading(each, plan.shared_reading)
     results: list[Result] = []
-    # A reader without a memory has one turn whatever the document's length.
-    sizes = {str(file): (n or count(file), _bytes_each(file)) for file, n in plan.each()}
-    names = [each.reader.name for each in agents if each.reader.has_memory]
-    parts = {(name, file): size for name in names for file, size in sizes.items()}
-    with status_line("reading", plan.total * len(plan.readers), "questions", parts=parts) as bar:
+    with status_line("reading", plan.total * len(plan.readers), "questions") as bar:
         for each in agents:
-            bar.what = f"reading with {each.reader.name}"
+            bar.set_description(f"reading with {each.reader.name}", refresh=False)
             results += evaluate(each, plan.examples(), concurrency, folder, bar, plan.total, plan.shared_reading)
     return results
 

@@ -15,7 +15,7 @@ from memagent_lib.inspector.readings import Readings
 from memagent_lib.inspector.static_pages import still
 from memagent_lib.pages import Page
 from memagent_lib.paths import absolute, shortest_ends
-from memagent_lib.processes import in_jupyter
+from memagent_lib.system import in_jupyter
 from memagent_lib.tracking import Experiment, TrackingError, agent_openers, load_results, run_names
 
 if TYPE_CHECKING:

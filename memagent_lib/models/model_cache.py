@@ -13,8 +13,8 @@ from typing import IO
 import platformdirs
 
 from memagent_lib.errors import UserError
-from memagent_lib.machine import free_bytes
 from memagent_lib.paths import apply_umask, free_disk, lock_beside, write_atomically
+from memagent_lib.system import free_bytes
 
 SOURCE_FILE = "source.json"
 """The record in a converted folder of the file that its weights come from."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from memagent_lib.pages import Page
 from memagent_lib.panel import progress_page as page
 from memagent_lib.panel.run_access import attach, watch
-from memagent_lib.processes import in_jupyter
 from memagent_lib.rl import RunFolder, TrainingRun, TrainingStatus
+from memagent_lib.system import in_jupyter
 
 if TYPE_CHECKING:
     from memagent_lib.panel.training_panel import TrainingPanel

@@ -16,8 +16,8 @@ from memagent_lib import rl
 from memagent_lib.errors import MissingFile
 from memagent_lib.models import find_model
 from memagent_lib.paths import absolute, display, input_path
-from memagent_lib.processes import Terminated, terminable
 from memagent_lib.rl import Recipe, RunError, RunFolder, TrainingRun, TrainingState, TrainingStatus, launch, resolved
+from memagent_lib.system import Terminated, terminable
 from memagent_lib.tracking import Experiment, TrackingError
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memagent_lib.errors import UserError
 from memagent_lib.journal import digest
-from memagent_lib.machine import cores, multiplies
 from memagent_lib.models import save_adapter
 from memagent_lib.paths import apply_umask
 from memagent_lib.prompts import Encoder
@@ -23,6 +22,7 @@ from memagent_lib.rl import chosen_device
 from memagent_lib.sft.lessons import Lesson
 from memagent_lib.sft.resuming import checkpoint_to_resume, checkpoints, save_recipe, step_of
 from memagent_lib.sft.sft_recipe import SftRecipe
+from memagent_lib.system import cores, multiplies
 
 if TYPE_CHECKING:
     import torch

@@ -42,7 +42,7 @@ class SweepBoard:
         self._states[point] = state
         over = sum(s in (PointState.FINISHED, PointState.FAILED) for s in self._states.values())
         running = [p.name for p, s in self._states.items() if s is PointState.RUNNING]
-        self._whole.advance(over - self._whole.done, note=f"running: {', '.join(running) or 'none'}")
+        self._whole.advance(over - self._whole.n, note=f"running: {', '.join(running) or 'none'}")
         self.say(f"[{self.count}] {point.name} {how}")
 
     def say(self, line: str) -> None:

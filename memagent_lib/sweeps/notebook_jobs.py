@@ -24,7 +24,7 @@ from typing import Any
 
 import psutil
 
-from memagent_lib.processes import OWN_KERNEL, SESSION
+from memagent_lib.system import OWN_KERNEL, SESSION
 
 KERNEL_STARTS = 3
 """The most times that a kernel is started if it dies before its first cell."""

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memagent_lib.paths import absolute, root, write_atomically
-from memagent_lib.processes import terminable
 from memagent_lib.sweeps.board import SweepBoard, duration, show_states
 from memagent_lib.sweeps.notebook_jobs import JobOutcome, NotebookJob, run_jobs
 from memagent_lib.sweeps.specification import (
@@ -30,6 +29,7 @@ from memagent_lib.sweeps.specification import (
     SweepSpec,
     plan,
 )
+from memagent_lib.system import terminable
 from memagent_lib.tracking import PARENT_TAG, Experiment, MissingArtifact, Run, RunStatus, TrackingError, load_runs
 
 if TYPE_CHECKING:

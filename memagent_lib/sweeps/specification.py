@@ -18,13 +18,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from memagent_lib.clusters import LOCAL
 from memagent_lib.data import data_hash
 from memagent_lib.errors import UserError, nearest
 from memagent_lib.paths import absolute, input_path
 from memagent_lib.plugins import is_plugin
 from memagent_lib.provenance import code_hash
 from memagent_lib.settings import SettingsError, parse, read_toml
+from memagent_lib.system import LOCAL
 from memagent_lib.tracking import policy_name
 
 OWN_PARAMETERS = ("tracking", "run_id", "point")

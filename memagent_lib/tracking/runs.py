@@ -23,10 +23,10 @@ import pandas as pd
 
 from memagent_lib.errors import one_line
 from memagent_lib.paths import absolute, bytes_of
-from memagent_lib.processes import Terminated, is_gone, terminable, this_process
 from memagent_lib.provenance import code_version, environment, model_hash
 from memagent_lib.settings import flatten
 from memagent_lib.status_line import status_line
+from memagent_lib.system import Terminated, is_gone, terminable, this_process
 from memagent_lib.tracking.saved_views import mlflow_page, save_views
 from memagent_lib.tracking.store import (
     MissingArtifact,

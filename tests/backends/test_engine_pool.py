@@ -13,10 +13,10 @@ from ports import free_port
 from memagent_lib.agent import open_agent, run_sync
 from memagent_lib.backends import BackendError, BackendUnavailable, open_backend, share_of
 from memagent_lib.backends.engine_pool import EnginePool, Home, Member
-from memagent_lib.clusters import ClusterError, started
 from memagent_lib.data import Example, make
 from memagent_lib.evaluation import Result, evaluate, to_frame
 from memagent_lib.prompts import Request
+from memagent_lib.system import ClusterError, started
 from memagent_lib.text import Tokenizer
 from memagent_lib.trace import Reply
 

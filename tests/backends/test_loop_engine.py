@@ -15,7 +15,7 @@ SETTINGS = {"max_model_len": 128, "max_num_seqs": 16, "block_size": 32, "dtype":
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory, tokenizer):
-    from memagent_lib.rl import random_policy
+    from experiments.studies.speed.material import random_policy
 
     words, folder = (tmp_path_factory.mktemp(name) for name in ("words", "policy"))
     tokenizer.hf.save_pretrained(words)

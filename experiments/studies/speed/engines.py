@@ -14,8 +14,8 @@ from experiments.studies.speed.results import Measured, Ratio, alternating, pair
 from memagent_lib.agent import Agent, open_agent, run_sync
 from memagent_lib.data import Example, make
 from memagent_lib.driver import gather
-from memagent_lib.machine import cores
 from memagent_lib.settings import require_at_least
+from memagent_lib.system import cores
 
 TASK = "experiments/pocket/world.py:pocket_mix"
 

@@ -4,7 +4,7 @@
 #     experiments/studies/speed/gpu.sh [FOLDER [PART ...]]        runs/gpu, and all parts in order
 #
 #   prepare   the model and the study's data, which need no GPU: run this part before the machine is paid for
-#   doctor    three real training steps; engine and trainer agree on log-probabilities
+#   doctor    what the machine has, and what it lacks
 #   recipe    experiments/recipes/smollm2_1gpu.toml for STEPS steps (16), then its plan beside what it took
 #   step      a training step part by part, ours beside verl's own loop
 #   order     chunk before memory beside memory before chunk, at the shape of a 7B model
@@ -54,7 +54,7 @@ documents() {
 }
 
 doctor() {
-    limited doctor 150 "$bin/memagent" doctor --train --out "$out/doctor"
+    limited doctor 150 "$bin/memagent" doctor
 }
 
 recipe() {

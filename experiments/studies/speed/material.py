@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from memagent_lib.agent import Agent
 from memagent_lib.backends import Backend
@@ -86,3 +87,35 @@ def reading(number: int, turns: int, right: bool = True) -> Result:
     example = Example(id=str(number), task="bench", question=question, document=document, answers=("4711",), **truth)
     trace = Trace(question, tuple(turns_made))
     return Result(example, "overwrite", 1.0, trace, score(example.rule, trace.answer, example.answers))
+
+
+def random_policy(
+    tokenizer: str | Path, folder: str | Path, width: int, layers: int, window: int, seed: int = 0
+) -> None:
+    """Write a random Qwen2 model and a tokenizer to ``folder``.
+
+    Attention heads have 64 dimensions, and two query heads share a key head. ``window`` is in tokens.
+    """
+    import torch
+    from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    words = AutoTokenizer.from_pretrained(str(tokenizer))
+    config = Qwen2Config(
+        vocab_size=len(words),
+        hidden_size=width,
+        intermediate_size=3 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=width // 64,
+        num_key_value_heads=max(1, width // 128),
+        max_position_embeddings=window,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=words.eos_token_id,
+        pad_token_id=words.pad_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        Qwen2ForCausalLM(config).to(torch.float32).save_pretrained(folder)
+    words.save_pretrained(folder)

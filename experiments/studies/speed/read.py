@@ -15,11 +15,11 @@ from typing import Any
 
 from experiments.studies.speed.cost import cost
 from experiments.studies.speed.files import huge, length
+from experiments.studies.speed.material import random_policy
 from experiments.studies.speed.results import Measured
 from experiments.studies.speed.turns import Bench, lock_step, order, overhead
 from memagent_lib.agent import run_sync
 from memagent_lib.backends import Sampling
-from memagent_lib.rl import random_policy
 from memagent_lib.text import Tokenizer
 
 PUBLISHED_RATIO = 5000 / 1024

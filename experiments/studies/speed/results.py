@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
-from memagent_lib.machine import cores
 from memagent_lib.paths import write_atomically
+from memagent_lib.system import cores
 
 T = TypeVar("T")
 

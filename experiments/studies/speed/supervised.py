@@ -13,7 +13,7 @@ import sys
 import threading
 from contextlib import suppress
 
-from memagent_lib.processes import adopt_orphans, end_descendants
+from memagent_lib.system import adopt_orphans, end_descendants
 
 
 def main(folder: str, *command: str) -> None:

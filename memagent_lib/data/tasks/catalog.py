@@ -28,8 +28,8 @@ from memagent_lib.data.tasks import (
 from memagent_lib.data.tasks.presets import Preset, Task
 from memagent_lib.errors import nearest
 from memagent_lib.plugins import is_plugin, load_plugin, plugin_name
-from memagent_lib.processes import die_with_parent
 from memagent_lib.scoring import judge_named
+from memagent_lib.system import die_with_parent
 from memagent_lib.text import Tokenizer
 
 FAMILIES = (needles, retrieval, counting, document_questions, multihop, keychain, babi, changes, prose_questions)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from verl.plugin.platform import PlatformBase
 
-from memagent_lib.machine import free_bytes, machine_bytes
+from memagent_lib.system import free_bytes, machine_bytes
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from memagent_lib.backends import ModelShape, shape_of
-from memagent_lib.machine import cores, machine_bytes, multiplies
 from memagent_lib.prompts import Encoder
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.cpu.cpu_memory import PRECISION, SERVERS, choose_fit
@@ -26,6 +25,7 @@ from memagent_lib.rl.verl.verl_keys import (
     ROLLOUT,
     SAVED,
 )
+from memagent_lib.system import cores, machine_bytes, multiplies
 
 LARGEST_BUCKET_MB = 2048
 MOST_SERVERS = 2  # of a worker: each needs memory for vLLM and a cache

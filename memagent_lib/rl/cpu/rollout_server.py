@@ -17,10 +17,10 @@ from verl.workers.rollout.replica import RolloutMode, RolloutReplicaRegistry, To
 from verl.workers.rollout.utils import get_vision_placeholder_token_ids
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 
-from memagent_lib.machine import cores
 from memagent_lib.rl.agent_loop import leave_traces_to_others
 from memagent_lib.rl.cpu.weight_channel import server_name
 from memagent_lib.rl.verl.rollout_worker import RolloutWorker
+from memagent_lib.system import cores
 
 
 class RolloutServer(vLLMHttpServer):

@@ -6,7 +6,6 @@
 from memagent_lib.rl.run.checks import require_training, resolved
 from memagent_lib.rl.run.export import ExportError, export_checkpoint
 from memagent_lib.rl.run.launcher import chosen_device, launch
-from memagent_lib.rl.run.self_check import check_training, random_policy
 from memagent_lib.rl.run.training_plan import PlanError, TrainingPlan, dry_run
 from memagent_lib.rl.run.training_run import RunError, TrainingRun, attach
 
@@ -17,12 +16,10 @@ __all__ = [
     "TrainingPlan",
     "TrainingRun",
     "attach",
-    "check_training",
     "chosen_device",
     "dry_run",
     "export_checkpoint",
     "launch",
-    "random_policy",
     "require_training",
     "resolved",
 ]

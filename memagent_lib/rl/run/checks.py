@@ -11,7 +11,6 @@ import shlex
 from pathlib import Path
 
 from memagent_lib.backends import trained_window
-from memagent_lib.installation import require_packages
 from memagent_lib.models import find_model, require_adapter_of, shapes_of
 from memagent_lib.paths import absolute, input_path
 from memagent_lib.plugins import absolute_plugin, is_plugin
@@ -38,6 +37,7 @@ from memagent_lib.rl.verl.verl_keys import (
 )
 from memagent_lib.rl.verl.verl_settings import encoder_of
 from memagent_lib.settings import SettingsError, flatten
+from memagent_lib.system import require_packages
 from memagent_lib.tokenizer_files import looks_like_path
 
 # What may differ when a run is resumed: where it runs and is tracked, and what is measured and saved.

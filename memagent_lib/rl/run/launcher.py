@@ -8,7 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-from memagent_lib.machine import free_bytes
 from memagent_lib.paths import absolute, write_atomically
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.cpu import require_free
@@ -18,6 +17,7 @@ from memagent_lib.rl.run.training_run import POLL_S, RunError, TrainingRun
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
 from memagent_lib.rl.verl.checkpoints import remove_unfinished
 from memagent_lib.rl.verl.verl_settings import encoder_of, leave_out_slow_imports
+from memagent_lib.system import free_bytes
 
 LOCK_WAIT_S = 10.0
 

@@ -12,12 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from memagent_lib.clusters import LOCAL, require_answer, start_ray
-from memagent_lib.machine import cores
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run.training_run import RunError
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.rl.verl.verl_settings import environment
+from memagent_lib.system import LOCAL, cores, require_answer, start_ray
 
 LOGICAL_CPUS = 32  # Ray hands out logical CPUs; with fewer, verl's small actors wait for one another for ever
 STORE_BYTES = 1 << 30
@@ -46,7 +45,7 @@ class Membership(NamedTuple):
 def connect(recipe: Recipe, folder: RunFolder, device: str, verl: Any) -> Membership:
     """Start Ray or join the cluster at ``[cluster] address``, and reserve it for this run.
 
-    Raises :class:`~memagent_lib.clusters.ClusterError` if no cluster answers, and
+    Raises :class:`~memagent_lib.system.ClusterError` if no cluster answers, and
     :class:`RunError` if it is too small, is reserved for another run, or cannot see the run's folder.
     """
     import ray

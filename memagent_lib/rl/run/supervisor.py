@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
-from memagent_lib import processes
+from memagent_lib import system
 from memagent_lib.paths import display, read_lines_from, write_atomically
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.health import WINDOW, Sign, points_of, signs
@@ -126,7 +126,7 @@ class Supervisor:
     def run(self) -> TrainingState:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
             signal.signal(number, self.on_signal)
-        processes.adopt_orphans()  # so that processes whose parent dies can be ended with the others
+        system.adopt_orphans()  # so that processes whose parent dies can be ended with the others
         self.write(replace(self.folder.status(), pid=os.getpid()))
         trainer = self._start()
         entry = None
@@ -139,7 +139,7 @@ class Supervisor:
         except Exception as failure:  # whatever it was, the status must record it and no process may remain
             state = TrainingState.FAILED
             error = f"{type(failure).__name__}: {failure}"
-        processes.end_descendants()
+        system.end_descendants()
         if entry:
             error = self.complete(entry, state, error)
         left = 0.0 if state is TrainingState.FINISHED else None
@@ -368,17 +368,17 @@ def watch_over(folder: RunFolder, config: Recipe, device: str) -> int:
     If the child is killed, end every process that it had started and record the failure.
     """
     parent = os.getpid()
-    processes.adopt_orphans()
+    system.adopt_orphans()
     child = os.fork()
     if not child:
-        processes.die_with_parent(parent)
+        system.die_with_parent(parent)
         if Supervisor(folder, config, device).run() is TrainingState.FINISHED:
             return 0
         return 1
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os.kill(child, signal.SIGTERM))
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    processes.end_descendants()
+    system.end_descendants()
     status = folder.status()
     if not status.state.over:
         error = f"the supervisor ended with code {code}; the log is {folder.log}"

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from memagent_lib.backends import ModelShape, config_of, shape_of
 from memagent_lib.data import count
 from memagent_lib.errors import UserError
-from memagent_lib.machine import machine_bytes
 from memagent_lib.paths import absolute, bytes_of, free_disk
 from memagent_lib.prompts import Encoder
 from memagent_lib.rl.config import Recipe
@@ -26,6 +25,7 @@ from memagent_lib.rl.run.gpu_memory import FP32, GpuMemory
 from memagent_lib.rl.run.step_work import Work, stage_lines
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.rl.verl.verl_keys import CHECKPOINTING, EXTERNAL_LIB, MICRO_BATCH
+from memagent_lib.system import machine_bytes
 
 # Shares of a GPU's dense bf16 peak.
 UPDATE_SHARE = 0.35

@@ -12,9 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from memagent_lib.clusters import end_ray
 from memagent_lib.paths import write_atomically
-from memagent_lib.processes import die_with_parent
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.cpu import require_platform, start_rollouts
 from memagent_lib.rl.run.memory_end import shortened
@@ -23,6 +21,7 @@ from memagent_lib.rl.run.stacks import STACK_SIGNAL
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.rl.verl.verl_checks import validate
 from memagent_lib.rl.verl.verl_settings import compose, verl_settings, write_agent_file
+from memagent_lib.system import die_with_parent, end_ray
 
 
 def train(recipe: Recipe, folder: RunFolder, device: str) -> None:
