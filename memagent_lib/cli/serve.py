@@ -9,20 +9,14 @@ from memagent_lib.cli.arguments import Verbs, add_verb, option, port_refused, re
 
 HOST = "127.0.0.1"
 EXAMPLES = """\
-Every request is read as a document and a question about it; a chat's earlier messages become the document:
-  1. the fields document and question of the request win: extra_body={"document": text}; messages before the last one
-     go before that document
-  2. else the messages before the last are the document, and the last one is the question
+Every request is read as a document and a question about it:
+  1. the fields document and question of the request: extra_body={"document": text}
+  2. else the last of several messages is the question, and those before it are the document
   3. else a single message of up to --question-tokens is a question without a document
-  4. else --split, or the request's field split, says which part of the single message is the question:
-     last_paragraph (its line that asks, with the options after it; without one, a question at the beginning),
-     first_paragraph, last_line, first_line, mark:TEXT (the question begins at the last TEXT), none
-A cue for the reply ("Answer:", or a last message of the assistant) is set aside first: an unfinished sentence at the
-end that is short and ends in a colon, or that follows a question. Tags around most of a message enclose the document.
-System messages and instructions around the document go before the question if they fit there, else before the
-document. The field memagent of a reply names the rule that was used, the question, the instructions, what was ignored
-(sampling is the server's own), and a trace_id for GET /v1/traces/ID.
-/v1/completions takes prompts as texts or token ids, each by the same rules as a single message; it has no logprobs.
+  4. else --split, or the request's field split, says which part of the message is the question: auto (its end, if it
+     is marked as a question), last_paragraph, last_line, first_paragraph, first_line
+The field memagent of a reply names the rule that was used, the question, what was ignored (sampling is the server's
+own), and a trace_id for GET /v1/traces/ID.
 
 examples:
   memagent serve --model Qwen/Qwen2.5-7B-Instruct
@@ -30,8 +24,7 @@ examples:
   curl http://127.0.0.1:8000/v1/models
   lm_eval --model local-chat-completions --apply_chat_template --tasks longbench_narrativeqa --model_args \\
     model=NAME,base_url=http://127.0.0.1:8000/v1/chat/completions,max_length=1000000
-lm-eval itself cuts prompts on the left to max_length, 2,047 tokens by default. Its longbench2 compares
-log-probabilities, which a reading in pieces does not have; the server refuses it in one line.
+lm-eval itself cuts prompts on the left to max_length, 2,047 tokens by default.
 """
 
 
@@ -41,14 +34,11 @@ def add_parser(verbs: Verbs) -> None:
     server = verb.add_argument_group("server")
     port = f"the port on {HOST}, 0 for any free one; vLLM's own server has the same default"
     option(server, "--port", "N", port, default=8000)
-    name = "the model's name for clients (default: the model's folder or hub name)"
-    option(server, "--name", "NAME", name)
-    option(server, "--split", "NAME", "how to divide a long single message, see below", default="last_paragraph")
-    option(server, "--readings", "N", "requests answered at the same time", default=8)
-    option(server, "--waiting", "N", "requests that may wait; further ones get status 429 with Retry-After", default=64)
+    split = "how to divide a long single message, see above"
+    option(server, "--split", "NAME", split, default="auto")
+    option(server, "--readings", "N", "requests answered at the same time; others wait", default=8)
     also = "a name under which clients may reach it besides localhost, such as a proxy's; repeat it for more"
     option(server, "--allow-host", "NAME", also, action="append", default=[])
-    option(server, "--body-mb", "N", "the longest request, in megabytes", default=1024)
 
 
 def run(a: argparse.Namespace) -> int:
@@ -60,11 +50,9 @@ def run(a: argparse.Namespace) -> int:
     from memagent_lib.serve import ServeSettings, make_app
 
     settings = ServeSettings(
-        name=a.name or a.model.rstrip("/").rpartition("/")[2],
+        name=a.model.rstrip("/").rpartition("/")[2],
         split=a.split,
         readings=a.readings,
-        waiting=a.waiting,
-        body_mb=a.body_mb,
         allowed_hosts=tuple(a.allow_host),
     )
     with socket.socket() as listening:
@@ -78,7 +66,6 @@ def run(a: argparse.Namespace) -> int:
         listening.listen()  # a client that reads the line below may connect at once
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5))
         port = listening.getsockname()[1]
-        queue = f"{a.readings} requests side by side, {a.waiting} more wait"
-        print(f"http://{HOST}:{port}/v1 answers as {settings.name!r}; {queue}; Ctrl-C stops it", flush=True)
+        print(f"http://{HOST}:{port}/v1 answers as {settings.name!r}; Ctrl-C stops it", flush=True)
         server.run([listening])
     return 0

@@ -1,4 +1,4 @@
-"""The web application: it answers chat and text completion requests by reading their documents with a memory.
+"""The web application: it answers chat completion requests by reading their documents with a memory.
 
 If a client disconnects, its reading ends. The server sets the sampling, so settings in a request that differ are
 reported back as ignored.
@@ -7,18 +7,22 @@ reported back as ignored.
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 import uuid
 from collections import OrderedDict
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, replace
 from math import ceil
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
+from openai.types import CompletionUsage, Model
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import ValidationError
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -28,48 +32,49 @@ from memagent_lib.backends import BackendError, BackendUnavailable, Remote, Samp
 from memagent_lib.driver import Observer
 from memagent_lib.prompts import BudgetError, Encoder
 from memagent_lib.readers import reader_named
-from memagent_lib.serve import wire
-from memagent_lib.serve.completions import CompletionRequest
-from memagent_lib.serve.conversation import ChatError, ChatRequest, ReadingTask, require_split, task_of
-from memagent_lib.serve.guard import Guard
+from memagent_lib.serve.conversation import SPLITS, ChatError, ChatRequest, ReadingTask, task_of
 from memagent_lib.settings import require_at_least
 from memagent_lib.trace import Trace, Turn
 
-Form = TypeVar("Form", ChatRequest, CompletionRequest)
-QUIET_S = 15.0
-"""After this long without a turn, a comment is sent in the stream, so that proxies do not close the connection."""
-EXPECTED = (BudgetError, BackendError, BackendUnavailable)
+# 499 is nginx's code for a client that is gone; only a log sees it.
+STATUS = {ChatError: 400, BudgetError: 400, BackendError: 502, BackendUnavailable: 503, ClientDisconnect: 499}
 STORED_TRACES = 64
-CLIENT_GONE = 499  # nginx's code; only a log sees it
+OWN_NAMES = ("localhost", "127.0.0.1", "::1", "[::1]")
+# Fields that would change a reply, with the values that they may have.
+SUPPORTED = {
+    "n": (1,),
+    "response_format": ("text", {"type": "text"}),
+    "logprobs": (False,),
+    **dict.fromkeys(("tools", "functions"), ([],)),
+}
+# Fields that never change a reply, here or at OpenAI, so they are not worth reporting as ignored.
+WITHOUT_EFFECT = ("user", "metadata", "store", "service_tier", "stream_options", "safety_identifier")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
-    """How a server answers: ``readings`` requests run concurrently, ``waiting`` more may queue, others get status 429.
+    """How a server answers: ``readings`` requests run concurrently, and others wait in order of arrival.
 
-    A request has at most ``body_mb`` megabytes. ``split`` is the default rule for dividing a message
-    (:data:`~memagent_lib.serve.conversation.SPLITS`). ``allowed_hosts`` are names of this machine besides localhost,
-    such as a proxy's.
+    ``split`` is the default rule for dividing a message (:data:`~memagent_lib.serve.conversation.SPLITS`).
+    ``allowed_hosts`` are names of this machine besides localhost, such as a proxy's.
     """
 
     name: str
-    split: str = "last_paragraph"
+    split: str = "auto"
     readings: int = 8
-    waiting: int = 64
-    body_mb: int = 1024
     allowed_hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        require_at_least(self, 1, "readings", "body_mb")
-        require_at_least(self, 0, "waiting")
-        require_split(self.split)
+        require_at_least(self, 1, "readings")
+        if self.split not in SPLITS:
+            raise ValueError(f"no split {self.split!r}; choose from {', '.join(SPLITS)}")
 
 
 def make_app(agent: Agent, settings: ServeSettings, sampling: Sampling | None = None) -> Starlette:
     """Create the application. When it shuts down, it closes the agent's backend.
 
-    It accepts only requests for this machine's own host names and the allowed ones, so that no web page can reach it
-    through the browser. After the model's server was unavailable, later requests try it again.
+    It answers requests for this machine's own host names and the allowed ones only, and bodies must be declared as
+    JSON, so that no web page can start a reading through the browser.
     """
     if isinstance(agent.backend, Remote):
         agent.backend.expect_strangers()
@@ -82,16 +87,14 @@ def make_app(agent: Agent, settings: ServeSettings, sampling: Sampling | None = 
 
     routes = [
         Route("/v1/chat/completions", server.chat, methods=["POST"]),
-        Route("/v1/completions", server.text_completions, methods=["POST"]),
         Route("/v1/models", server.models),
-        Route("/v1/models/{name:path}", server.model),
         Route("/v1/traces/{trace_id}", server.trace),
         Route("/health", server.health),
     ]
     # Starlette looks up the handlers of an exception's base classes too, so the one for Exception gets bugs.
-    handlers = dict.fromkeys((ChatError, HTTPException, *EXPECTED, Exception), _failed) | {ClientDisconnect: _gone}
-    guard = [Middleware(Guard, allowed=settings.allowed_hosts)]
-    return Starlette(routes=routes, exception_handlers=handlers, middleware=guard, lifespan=lifespan)
+    handlers = dict.fromkeys((*STATUS, Exception), _failed)
+    hosts = Middleware(TrustedHostMiddleware, allowed_hosts=[*OWN_NAMES, *settings.allowed_hosts])
+    return Starlette(routes=routes, exception_handlers=handlers, middleware=[hosts], lifespan=lifespan)
 
 
 class ReadingServer:
@@ -101,151 +104,61 @@ class ReadingServer:
         self._agent = agent
         self._settings = settings
         self._sampling = sampling
-        self.slots = asyncio.Semaphore(settings.readings)  # in order of arrival
-        self.requests: set[asyncio.Task[Trace]] = set()  # waiting or running
-        self.unavailable: str | None = None
+        self._slots = asyncio.Semaphore(settings.readings)
+        self._requests = 0
         self._traces: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     async def chat(self, request: Request) -> Response:
-        chat = await self._parsed(request, ChatRequest)
-        reading = self._begin(chat)
-        if chat.stream:
-            return StreamingResponse(self._events(chat, reading), media_type="text/event-stream")
-        traces = await self._finished(request, [reading])
-        if traces is None:
-            return Response(status_code=CLIENT_GONE)
-        text = wire.cut_at(traces[0].answer, chat.stop)
-        metadata = self._metadata(chat, reading, traces[0])
-        return JSONResponse(wire.completion(reading.id, self._settings.name, text, traces[0], metadata))
-
-    async def text_completions(self, request: Request) -> Response:
-        """Read each prompt of a request as a chat with one message, and return all replies together, in order."""
-        form = await self._parsed(request, CompletionRequest)
-        prompts = form.texts(self._agent.encoder.tokenizer)
-        most = self._settings.readings + self._settings.waiting
-        if len(prompts) > most:
-            raise ChatError(
-                f"{len(prompts)} prompts in one request, and this server takes {most}; send fewer", "prompt"
-            )
-        readings: list[_Reading] = []
-        try:
-            for prompt in prompts:
-                readings.append(self._begin(form.chat(prompt)))
-        except ChatError:  # one prompt is refused, so none is answered
-            for reading in readings:
-                reading.work.cancel()
-            raise
-        traces = await self._finished(request, readings)
-        if traces is None:
-            return Response(status_code=CLIENT_GONE)
-        choices = []
-        for prompt, reading, trace in zip(prompts, readings, traces, strict=True):
-            text = wire.cut_at(trace.answer, form.stop)
-            if form.echo:
-                text = prompt + text
-            metadata = self._metadata(form.chat(prompt), reading, trace)
-            choices.append(wire.text_choice(len(choices), text, trace, metadata))
-        return JSONResponse(wire.text_completion(readings[0].id, self._settings.name, choices, traces))
-
-    def _begin(self, chat: ChatRequest) -> _Reading:
-        wire.require_supported(chat)
+        chat = await self._parsed(request)
         task = task_of(chat, self._fits, self._settings.split)
-        if len(self.requests) >= self._settings.readings + self._settings.waiting:
-            raise ChatError(
-                f"{self._settings.readings} requests are being read and {self._settings.waiting} wait, as many as may; "
-                "try again later",
-                status=429,
-            )
-        return _Reading(self, self._agent_for(chat, task), task)
+        reading = _Reading(uuid.uuid4().hex, chat, task, asyncio.Queue())
+        if chat.stream:
+            return StreamingResponse(self._events(reading), media_type="text/event-stream")
+        work = asyncio.create_task(self._read(reading))
+        try:
+            while not work.done():
+                await asyncio.wait({work}, timeout=1)
+                if await request.is_disconnected():
+                    raise ClientDisconnect
+        finally:
+            work.cancel()
+        trace = work.result()
+        text = _cut_at(trace.answer, chat.stop)
+        message = {"role": "assistant", "content": text}
+        choice = {"index": 0, "message": message, "finish_reason": _finish_reason(trace, text), "logprobs": None}
+        more = {"usage": _usage(trace), "memagent": self._metadata(reading, trace)}
+        return JSONResponse(self._reply(ChatCompletion, reading, choice, **more))
 
     async def models(self, _: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [self._card()]})
-
-    async def model(self, request: Request) -> Response:
-        self._require_name(request.path_params["name"])
-        return JSONResponse(self._card())
+        model = Model(id=self._settings.name, object="model", created=0, owned_by="memagent")
+        return JSONResponse({"object": "list", "data": [model.model_dump()]})
 
     async def trace(self, request: Request) -> Response:
-        # The id of a reply is accepted too: chatcmpl-ID or cmpl-ID.
-        found = self._traces.get(request.path_params["trace_id"].rpartition("-")[2])
+        found = self._traces.get(request.path_params["trace_id"].removeprefix("chatcmpl-"))
         if found is None:
             raise ChatError(f"no such trace; the server stores the last {STORED_TRACES}", status=404)
         return JSONResponse(found)
 
     async def health(self, _: Request) -> Response:
-        """Report the queue and the state of the model: ``ok``, ``retrying``, or ``unavailable`` (with status 503)."""
-        settings = self._settings
-        requests = len(self.requests)
-        reading = min(requests, settings.readings)
-        state = {
-            "status": "ok",
-            "requests": requests,
-            "reading": {"now": reading, "most": settings.readings},
-            "waiting": {"now": requests - reading, "most": settings.waiting},
-        }
-        trouble = self._trouble()
-        if self.unavailable:
-            return JSONResponse(state | {"status": "unavailable", "error": self.unavailable}, 503)
-        if trouble:
-            state |= {"status": "retrying", "error": trouble}
-        return JSONResponse(state)
+        return JSONResponse({"status": "ok", "requests": self._requests, "readings": self._settings.readings})
 
-    def _trouble(self) -> str | None:
-        backend = self._agent.backend
-        if not isinstance(backend, Remote):
-            return self.unavailable
-        trouble = backend.trouble()
-        if trouble is None:
-            self.unavailable = None
-        return trouble
-
-    def store(self, trace_id: str, task: ReadingTask, trace: Trace) -> None:
-        # Without the document: 64 of them could take gigabytes.
-        self._traces[trace_id] = {
-            "id": trace_id,
-            "rule": task.rule,
-            "document_chars": len(task.document or ""),
-            "trace": trace.to_record(),
-        }
-        while len(self._traces) > STORED_TRACES:
-            self._traces.popitem(last=False)
-
-    async def _parsed(self, request: Request, form: type[Form]) -> Form:
-        body = bytearray()
-        limit = self._settings.body_mb << 20
-        async for block in request.stream():
-            body += block
-            if len(body) > limit:  # before the whole of it is in memory
-                fix = "send less, or start the server with a larger --body-mb"
-                raise ChatError(f"the request is over {self._settings.body_mb:,} MB; {fix}", status=413)
+    async def _parsed(self, request: Request) -> ChatRequest:
+        # A page of another site can send any other type without the browser asking this server first.
+        if not request.headers.get("content-type", "").lower().startswith("application/json"):
+            raise ChatError("the Content-Type must be application/json", status=415)
         try:
-            chat = form.model_validate(wire.parsed(bytes(body)))
+            chat = ChatRequest.model_validate_json(await request.body())
         except ValidationError as wrong:
             first = wrong.errors()[0]
             where = ".".join(map(str, first["loc"]))
             raise ChatError(f"{where or 'the body'}: {first['msg']}", where or None) from wrong
-        except RecursionError as deep:
-            raise ChatError("the body is JSON nested too deep") from deep
-        except ValueError as wrong:
-            raise ChatError(f"the body is not JSON in UTF-8: {wrong}") from wrong
-        self._require_name(chat.model)
+        if chat.model != self._settings.name:
+            raise ChatError(f"no model {chat.model!r}; this server has {self._settings.name}", "model", 404)
+        for name, supported in SUPPORTED.items():
+            value = chat.model_extra.get(name)
+            if value is not None and value not in supported:
+                raise ChatError(f"{name} = {value!r} is not supported", name)
         return chat
-
-    def _require_name(self, name: str) -> None:
-        if name != self._settings.name:
-            raise ChatError(
-                f"no model {name!r}; this server has {self._settings.name}", "model", 404, "model_not_found"
-            )
-
-    def _card(self) -> dict[str, Any]:
-        return {
-            "id": self._settings.name,
-            "object": "model",
-            "created": 0,
-            "owned_by": "memagent",
-            # Clients refuse prompts longer than this, and the size of a body is our only limit.
-            "max_model_len": self._settings.body_mb << 20,
-        }
 
     def _fits(self, text: str) -> bool:
         encoder = self._agent.encoder
@@ -254,145 +167,134 @@ class ReadingServer:
             return False
         return encoder.tokenizer.count(text) <= most
 
-    def _agent_for(self, chat: ChatRequest, task: ReadingTask) -> Agent:
-        """Return the server's agent, with the request's limit on the answer's length.
+    async def _read(self, reading: _Reading) -> Trace:
+        loop = asyncio.get_running_loop()
 
-        Without a document, its reader is ``blind``.
-        """
+        def note(turn: Turn) -> None:  # a backend may report its turns from another thread
+            loop.call_soon_threadsafe(reading.ends.put_nowait, turn.prompt.chunk.end if turn.prompt.chunk else 0)
+
+        self._requests += 1
+        try:
+            async with self._slots:
+                observer = Observer(on_turn=note, lean=True)
+                agent = self._agent_for(reading)
+                trace = await agent.aread(reading.task.document or "", reading.task.prompt, observer=observer)
+        finally:
+            self._requests -= 1
+        # Without the document: 64 of them could take gigabytes.
+        self._traces[reading.id] = {"id": reading.id, "rule": reading.task.rule, "trace": trace.to_record()}
+        while len(self._traces) > STORED_TRACES:
+            self._traces.popitem(last=False)
+        return trace
+
+    def _agent_for(self, reading: _Reading) -> Agent:
+        """Return the server's agent, with the request's limit on the answer, and ``blind`` without a document."""
         encoder = self._agent.encoder
-        most = chat.max_completion_tokens or chat.max_tokens
+        most = reading.chat.max_completion_tokens or reading.chat.max_tokens
         if most is not None and most < encoder.budget.answer_tokens:
             encoder = Encoder(encoder.tokenizer, encoder.template, replace(encoder.budget, answer_tokens=most))
-        reader = self._agent.reader
-        if task.document is None:
-            reader = reader_named("blind")  # answers from the question alone, in one turn
+        reader = reader_named("blind") if reading.task.document is None else self._agent.reader
         return replace(self._agent, encoder=encoder, reader=reader)
 
-    def _metadata(self, chat: ChatRequest, reading: _Reading, trace: Trace) -> dict[str, Any]:
-        own = self._sampling
-        ignored = wire.ignored(chat, {"temperature": own.temperature, "top_p": own.top_p, "seed": own.seed})
-        return wire.reading_metadata(reading.id, reading.task, trace, ignored)
+    def _metadata(self, reading: _Reading, trace: Trace) -> dict[str, Any]:
+        """Return the ``memagent`` field of a reply: what was read, by which rule, and what was ignored."""
+        own = asdict(self._sampling)
+        harmless = (*WITHOUT_EFFECT, *SUPPORTED)
+        extra = {name: value for name, value in reading.chat.model_extra.items() if name not in harmless}
+        return reading.facts | {
+            "turns": len(trace.turns),
+            "rule": reading.task.rule,
+            "question": reading.task.question,
+            "instructions": reading.task.instructions,
+            "cut_memories": trace.cut_memories,
+            "bad_memories": trace.bad_memories,
+            "bad_memory_kinds": trace.bad_memory_kinds,
+            "sampling_left_out": trace.sampling_left_out,
+            "ignored": sorted(name for name, value in extra.items() if value is not None and own.get(name) != value),
+        }
 
-    async def _finished(self, request: Request, readings: list[_Reading]) -> list[Trace] | None:
-        """Wait for the readings and return their traces. If the client disconnects first, end them and return None."""
-        gone = asyncio.create_task(_disconnected(request))
-        finished = asyncio.gather(*(reading.work for reading in readings))
-        try:
-            await asyncio.wait({gone, finished}, return_when=asyncio.FIRST_COMPLETED)
-            return finished.result() if finished.done() else None
-        finally:
-            gone.cancel()
-            for reading in readings:
-                reading.work.cancel()
+    def _reply(self, form: type, reading: _Reading, *choices: dict[str, Any], **more: Any) -> dict[str, Any]:
+        kind = "chat.completion" if form is ChatCompletion else "chat.completion.chunk"
+        head = {"id": f"chatcmpl-{reading.id}", "object": kind, "created": int(time.time())}
+        return form(**head, model=self._settings.name, choices=choices, **more).model_dump(mode="json")
 
-    async def _events(self, chat: ChatRequest, reading: _Reading) -> AsyncIterator[str]:
-        """Yield the events of a streamed reply: role, one without text per turn, answer, finish reason, usage."""
-        head = (reading.id, self._settings.name)
+    async def _events(self, reading: _Reading) -> AsyncIterator[str]:
+        """Yield the events of a streamed reply: one without text per turn, the answer, its end and the usage."""
+
+        def event(delta: dict[str, Any], finish: str | None = None, **more: Any) -> str:
+            choice = {"index": 0, "delta": delta, "finish_reason": finish}
+            return _event(self._reply(ChatCompletionChunk, reading, choice, **more))
+
+        work = asyncio.create_task(self._read(reading))
+        work.add_done_callback(lambda _: reading.ends.put_nowait(None))
         try:
-            yield wire.chunk_event(*head, {"role": "assistant", "content": ""})
-            async for metadata in reading.progress():
-                if metadata:
-                    yield wire.chunk_event(*head, {}, memagent=metadata)
-                else:
-                    yield ": reading\n\n"
-            trace = reading.work.result()
-            text = wire.cut_at(trace.answer, chat.stop)
-            yield wire.chunk_event(*head, {"content": text})
-            metadata = self._metadata(chat, reading, trace)
-            yield wire.chunk_event(*head, {}, wire.finish_reason(trace, text), memagent=metadata)
-            if (chat.stream_options or {}).get("include_usage"):
-                yield wire.usage_event(*head, trace)
+            yield event({"role": "assistant", "content": ""})
+            while (end := await reading.ends.get()) is not None:
+                yield event({}, memagent=reading.facts | {"read_chars": end})
+            trace = work.result()
+            text = _cut_at(trace.answer, reading.chat.stop)
+            yield event({"content": text})
+            yield event({}, _finish_reason(trace, text), memagent=self._metadata(reading, trace))
+            if (reading.chat.model_extra.get("stream_options") or {}).get("include_usage"):
+                yield _event(self._reply(ChatCompletionChunk, reading, usage=_usage(trace)))
         except Exception as failure:
-            body, _ = _error(failure)  # the status line is sent already, so the error is an event
-            yield wire.event(body)
-            if not isinstance(failure, EXPECTED):
+            yield _event(_error(failure)[0])  # the status line is sent already, so the error is an event
+            if not isinstance(failure, tuple(STATUS)):
                 raise
         finally:
-            reading.work.cancel()
+            work.cancel()
         yield "data: [DONE]\n\n"
 
 
-class _Reading:
-    """A reading in progress. ``work`` is its asyncio task; :meth:`progress` follows its turns."""
+class _Reading(NamedTuple):
+    """A request. ``ends`` gets the position up to which the document is read at each turn, and None at the end."""
 
-    def __init__(self, server: ReadingServer, agent: Agent, task: ReadingTask):
-        self.id = uuid.uuid4().hex
-        self.task = task
-        self._server = server
-        self._agent = agent
-        self._turns: asyncio.Queue[Turn | None] = asyncio.Queue()
-        self.work = asyncio.create_task(self._read())
-        server.requests.add(self.work)
-        self.work.add_done_callback(server.requests.discard)
+    id: str
+    chat: ChatRequest
+    task: ReadingTask
+    ends: asyncio.Queue[int | None]
 
-    async def _read(self) -> Trace:
-        loop = asyncio.get_running_loop()  # a backend may report its turns from another thread
-        observer = Observer(on_turn=lambda turn: loop.call_soon_threadsafe(self._turn_done, turn), lean=True)
-        try:
-            async with self._server.slots:
-                trace = await self._agent.aread(self.task.document or "", self.task.prompt, observer=observer)
-        except BackendUnavailable as failure:
-            self._server.unavailable = str(failure)
-            raise
-        finally:
-            self._turns.put_nowait(None)  # ends progress(), whether the reading succeeded or not
-        self._server.store(self.id, self.task, trace)
-        return trace
-
-    def _turn_done(self, turn: Turn) -> None:
-        self._server.unavailable = None
-        # Without its chunk's text: unless the client streams, turns stay here until the reading ends.
-        self._turns.put_nowait(turn.lean())
-
-    async def progress(self) -> AsyncIterator[dict[str, Any] | None]:
-        """Yield the metadata of each turn as it finishes, and None whenever none has finished for :data:`QUIET_S`."""
-        count = 0
-        while True:
-            try:
-                async with asyncio.timeout(QUIET_S):
-                    turn = await self._turns.get()
-            except TimeoutError:
-                yield None
-                continue
-            if turn is None:
-                break
-            count += 1
-            yield wire.progress_metadata(self.id, self.task, count, turn)
-        await asyncio.wait({self.work})  # its result is read next, and the last turn came before it ended
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"trace_id": self.id, "document_chars": len(self.task.document or "")}
 
 
-async def _disconnected(request: Request) -> None:
-    with suppress(ClientDisconnect):
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
+def _event(body: dict[str, Any]) -> str:
+    return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
+
+
+def _cut_at(text: str, stop: str | list[str] | None) -> str:
+    """Return the text up to the first stop word. White space at the beginning does not count as one."""
+    if not stop:
+        return text
+    text = text.lstrip()
+    found = [text.find(word) for word in ([stop] if isinstance(stop, str) else stop) if word and word in text]
+    return text[: min(found, default=len(text))]
+
+
+def _finish_reason(trace: Trace, text: str) -> str:
+    """Return ``length`` if the token limit ended ``text``, and ``stop`` if the model or a stop word did."""
+    is_whole = text.endswith(trace.answer.lstrip())
+    return "length" if trace.turns[-1].reply.cut and is_whole else "stop"
+
+
+def _usage(trace: Trace) -> CompletionUsage:
+    """Return the engine's token counts, summed over all turns."""
+    prompts, replies = trace.prompt_tokens, trace.reply_tokens
+    return CompletionUsage(prompt_tokens=prompts, completion_tokens=replies, total_tokens=prompts + replies)
 
 
 def _error(failure: Exception) -> tuple[dict[str, Any], int]:
     """Return an error in OpenAI's format, and its HTTP status. A bug's message is not sent; it is in the log."""
-    match failure:
-        case ChatError():
-            return wire.error(str(failure), failure.status, failure.param, failure.code), failure.status
-        case HTTPException():
-            return wire.error(str(failure.detail), failure.status_code), failure.status_code
-        case BudgetError():
-            return wire.error(str(failure), 400, None, "context_length_exceeded"), 400
-        case BackendUnavailable():
-            return wire.error(str(failure), 503), 503
-        case BackendError():
-            return wire.error(str(failure), 502), 502
-        case _:
-            return wire.error("an error of this server, which its log describes", 500), 500
+    status = next((code for kind, code in STATUS.items() if isinstance(failure, kind)), 500)
+    message = "an error of this server, which its log describes" if status == 500 else str(failure)
+    status = getattr(failure, "status", status)
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    error = {"message": message, "type": kind, "param": getattr(failure, "param", None), "code": None}
+    return {"error": error}, status
 
 
 def _failed(_: Request, failure: Exception) -> Response:
     body, status = _error(failure)
-    after_s = 10.0 if status == 429 else None
-    if isinstance(failure, BackendUnavailable):
-        after_s = failure.after_s
-    if after_s is None:
-        return JSONResponse(body, status)
-    return JSONResponse(body, status, {"Retry-After": str(ceil(after_s))})
-
-
-def _gone(_: Request, __: Exception) -> Response:
-    return Response(status_code=CLIENT_GONE)
+    after_s = getattr(failure, "after_s", None)
+    return JSONResponse(body, status, {"Retry-After": str(ceil(after_s))} if after_s is not None else None)
