@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar
 
-from memagent_lib.bad_memory import Fault
 from memagent_lib.text import Chunk
 
 NO_MEMORY = ""
@@ -149,14 +148,12 @@ class BadMemory:
     replies: tuple[Reply, ...] = ()
 
     def __str__(self) -> str:
-        """The fault and what was done, in words, such as "the reply was a refusal; the old memory stayed"."""
-        were = f"the reply was {Fault(self.fault).words}"
-        if self.action == "retry":
-            return f"the first reply was {Fault(self.fault).words}; a second one was requested"
+        """The fault and what was done, such as "the reply was not a memory (refusal); the old memory stayed"."""
+        outcome = {"take": "it became the memory", "retry": "a second reply was requested"}
+        was = f"the reply was not a memory ({self.fault})"
         if len(self.replies) > 1:
-            were = f"the first reply was {Fault(self.fault).words}, and the second was no memory either"
-        outcome = "it became the memory" if self.action == "take" else "the old memory stayed"
-        return f"{were}; {outcome}"
+            was += ", nor was the second one"
+        return f"{was}; {outcome.get(self.action, 'the old memory stayed')}"
 
 
 @dataclass(frozen=True, slots=True)
