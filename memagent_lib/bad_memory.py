@@ -24,7 +24,9 @@ _ABOUT_MEMORY = re.compile(
     r"|\b(?:keep|keeping|retain|return|leave|repeat)\b.*\b(?:memory|summary|notes|answer)\b"
     r"|\b(?:not|no|never) (?:\w+ )?(?:need|requir|necessary|warrant)|\b(?:unchanged|unnecessary)\b"
     r"|\bas (?:\w+ )*(?:above|before|previous|previously|memory|earlier)\b"
-    r"|^\W*(?:ok(?:ay)?|understood|done|certainly|sure|got it|ack|noted|thanks?|ready|i (?:have|will))\b"
+)
+_ACKNOWLEDGED = re.compile(
+    r"\W*(?:ok(?:ay)?|understood|done|certainly|sure|got it|noted|thanks?|ready|i (?:have|will))\b"
 )
 _BRINGS_NOTHING = re.compile(
     r"\bno (?:\w+ ){0,3}(?:information|details?|facts?|content|data|evidence|mention|answers?)\b"
@@ -134,6 +136,8 @@ def _is_refusal(reply: str, parts: PromptParts) -> bool:
 
 
 def _is_comment(reply: str, parts: PromptParts) -> bool:
+    if _ACKNOWLEDGED.match(reply) and not _content(reply):
+        return True
     if any(_ABOUT_MEMORY.search(clause) and not _content(clause) for clause in (reply, *_CLAUSE.split(reply))):
         return True
     sentences = [each for each in re.split(r"(?<=[.!?;])\s+|\n+", reply) if each]
