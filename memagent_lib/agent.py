@@ -37,7 +37,7 @@ from memagent_lib.readers import READERS, Reader, reader_named, require_continue
 from memagent_lib.settings import parse
 from memagent_lib.status_line import status_line
 from memagent_lib.text import Chunk, Tokenizer, chunk_stream
-from memagent_lib.tokenizer_files import looks_like_path
+from memagent_lib.tokenizer import looks_like_path
 from memagent_lib.trace import Trace
 
 T = TypeVar("T")

@@ -195,7 +195,7 @@ class Encoder:
         self.budget = budget
         self._prompts = prompts or {Kind.READ: 1, Kind.ANSWER: 1}
         # Every prompt repeats template words and question; counting them anew would cost more than the rest of a turn.
-        self._count = lru_cache(maxsize=256)(tokenizer.count)
+        self._ids = lru_cache(maxsize=256)(lambda text: tuple(tokenizer.encode(text)))
         self._limit = lru_cache(maxsize=64)(self._limit_of_words)
         self._within = lru_cache(maxsize=256)(self._cut_to)  # most chunks leave the memory as it is
 
@@ -219,7 +219,7 @@ class Encoder:
         """Return the most tokens of each part that a prompt of this kind displays, in all places of the part."""
         budget = self.budget
         # The words for an empty memory may be longer than a small memory.
-        memory = max(budget.memory_tokens, self._count(self.template.empty_memory))
+        memory = max(budget.memory_tokens, len(self._ids(self.template.empty_memory)))
         sizes = {
             "question": budget.question_tokens,
             "memory": memories * memory + SEAM_TOKENS * (memories - 1),
@@ -286,7 +286,7 @@ class Encoder:
 
     def require_question(self, question: str, what: str = "the question") -> None:
         """Raise :class:`BudgetError`, which calls the question ``what``, if it exceeds ``question_tokens``."""
-        tokens = self._count(question)
+        tokens = len(self._ids(question))
         if tokens > self.budget.question_tokens:
             raise BudgetError(
                 f"{what} is {tokens:,} tokens and question_tokens allows {self.budget.question_tokens:,}; "
@@ -300,15 +300,15 @@ class Encoder:
         """
         # Checked separately, because a long question could use up the tokens that a short chunk leaves.
         self.require_question(prompt.question)
-        parts = self.template.parts(prompt)
-        ids = self.tokenizer.chat(*parts)
+        text = self.template.render(prompt)
+        ids = self.tokenizer.chat(text)
         limit = self.prompt_limit(prompt.kind, prompt.memories)
         if len(ids) > limit:
             raise BudgetError(self._too_long(prompt, len(ids), limit))
         draft = ()
         if prompt.memory and prompt.memories == 1 and not prompt.kind.answers:  # the reply replaces this memory
-            draft = tuple(self.tokenizer.known_tokens(prompt.memory).ids)
-        return Request(tuple(ids), "".join(parts), self.reply_limit(prompt.kind), draft, self.tokenizer.thoughts)
+            draft = self._ids(prompt.memory)
+        return Request(tuple(ids), text, self.reply_limit(prompt.kind), draft, self.tokenizer.thoughts)
 
     def _too_long(self, prompt: Prompt, tokens: int, limit: int) -> str:
         texts = {"memory": prompt.memory, "chunk": prompt.chunk.text if prompt.chunk else ""}
@@ -354,9 +354,8 @@ class Encoder:
     def _cut_to(self, limit: int, text: str) -> str:
         tokens = self.tokenizer.tokens(text)
         while len(tokens.ids) > limit:  # a cut can leave an end of more tokens than it had inside
-            text = text[: tokens.start(limit)]
+            text = text[: tokens.starts[limit]]
             tokens = self.tokenizer.tokens(text)
-        self.tokenizer.remember(text, tokens)
         return text
 
 

@@ -10,8 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from memagent_lib.token_seams import Tokens
-from memagent_lib.tokenizer import LONG_CHARS, Tokenizer
+from memagent_lib.tokenizer import Tokenizer, Tokens
 
 BLOCK_CHARS = 1 << 17
 UNSETTLED_TOKENS = 4096
@@ -119,22 +118,11 @@ def _cut(text: str, block: Tokens, at: int, tokenizer: Tokenizer, limit: int) ->
         if cut <= at:  # a character is never split, even one of more tokens than a chunk may have
             cut = next((s for s in starts[last:] if s > at), len(text))
             return cut, tokenizer.count(text[at:cut])
-        tokens = _count_alone(text[at:cut], block, at, tokenizer)
+        tokens = tokenizer.count(text[at:cut])
         if tokens <= limit:  # can be more than in the block, where its ends have neighbours
             return cut, tokens
         # Shrink by the excess and try again; a few rounds are enough, as only the ends differ.
         size = max(0, min(size, len(starts) - first) - (tokens - limit))
-
-
-def _count_alone(chunk: str, block: Tokens, at: int, tokenizer: Tokenizer) -> int:
-    """Count a chunk's tokens on its own, and cache those it has in the block for the prompt that will contain it."""
-    if len(chunk) < LONG_CHARS:
-        return tokenizer.count(chunk)
-    known = block.within(at, at + len(chunk))
-    stripped = chunk.strip()  # as a template displays it
-    margin = len(chunk) - len(chunk.lstrip())
-    tokenizer.remember(stripped, known.within(margin, margin + len(stripped)))
-    return len(tokenizer.encode_parts([chunk], [known]))
 
 
 def _natural_break(text: str, starts: Sequence[int], last: int, floor: int) -> int | None:

@@ -1,7 +1,7 @@
 """Encode text and chat messages exactly as a policy's own tokenizer does, with character offsets.
 
-A long text is encoded only once, and prompts that contain it reuse its tokens (:mod:`memagent_lib.token_seams`). This
-module does not depend on prompts or models.
+The tokenizer and its chat template are read from the files of a model folder, because transformers would import torch,
+which takes seconds and which a client of a server does not need. This module does not depend on prompts or models.
 """
 
 from __future__ import annotations
@@ -9,34 +9,29 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import threading
-from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from functools import cached_property, partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from memagent_lib.byte_level import ByteLevel
-from memagent_lib.errors import MissingFile, MissingPackage
+from memagent_lib.errors import MissingFile
 from memagent_lib.thinking import Thoughts, special_marks
-from memagent_lib.token_seams import LONG_TOKENS, Tokens, joined_ids
-from memagent_lib.tokenizer_files import (
-    TokenizerFiles,
-    downloaded,
-    looks_like_path,
-    require_tokenizer_file,
-    template_arguments,
-)
 
-LONG_CHARS = 500
-"""A part of a prompt of at least this length is looked up among the texts that were encoded before."""
-BYTE_LEVEL_CHARS = 2000
-"""A text of this length is encoded without tracking offsets if they follow from the tokens."""
-REMEMBERED_TEXTS = 256
 MARK = "<<memagent content>>"
 """A placeholder message, by which a chat template is rendered to find what it writes around messages."""
+_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
+_OTHER_FILES = ("tokenizer.model", "vocab.json", "vocab.txt")
+_OF_EVERY_TEMPLATE = {"messages", "add_generation_prompt", "raise_exception", "strftime_now", "tools", "documents"}
+
+
+class Tokens(NamedTuple):
+    """Token ids, and the character offset at which each token starts. Tokens of one character share its offset."""
+
+    ids: list[int]
+    starts: list[int]
 
 
 class _Frame(NamedTuple):
@@ -62,10 +57,7 @@ class Tokenizer:
     def __init__(self, hf_tokenizer: Any):
         backend = getattr(hf_tokenizer, "backend_tokenizer", None)
         if backend is None:
-            raise TypeError(
-                f"{type(hf_tokenizer).__name__} is not a fast tokenizer; memagent needs character offsets, "
-                "which only fast ones have"
-            )
+            raise TypeError(f"{type(hf_tokenizer).__name__} is not a fast tokenizer, which alone has character offsets")
         self.source = hf_tokenizer
         # Training scripts leave both in tokenizer.json; transformers too sets them anew in every call.
         backend.no_truncation()
@@ -73,62 +65,49 @@ class Tokenizer:
         self.backend = backend
         self._plain = _without_added_tokens(backend)  # the original parses them, which the chat frame needs
         self.chat_arguments: dict[str, Any] = {}
-        self._recent: dict[str, Tokens] = {}
-        self._lock = threading.Lock()
 
     @classmethod
     def load(cls, model: str | Path) -> Tokenizer:
-        """Load the tokenizer of a model folder or hub name.
+        """Load the tokenizer of a model folder or hub name. One without ``tokenizer.json`` needs transformers.
 
-        Reads ``tokenizer.json`` directly, because transformers would import torch. A model without that file needs
-        transformers. Raises :class:`MissingFile` for a missing folder, :class:`ValueError` for one whose tokenizer
-        cannot be loaded, and :class:`OSError` for an unknown hub name.
+        Raises :class:`MissingFile` for a missing folder, :class:`ValueError` for one whose tokenizer cannot be loaded,
+        and :class:`OSError` for an unknown hub name.
         """
-        folder = Path(model) if Path(model).is_dir() else None
-        if folder is None and looks_like_path(model):
-            raise MissingFile(
-                f"no model folder {str(model)!r}; give one with config.json and tokenizer.json, or a hub name"
-            )
-        if folder is not None:
-            require_tokenizer_file(folder)
+        if Path(model).is_dir():
+            return cls._of_folder(Path(model))
+        if looks_like_path(model):
+            raise MissingFile(f"no model folder {str(model)!r}; give a folder with tokenizer.json, or a hub name")
+        from huggingface_hub import snapshot_download
+
         try:
-            files = folder or downloaded(str(model))
-            if (files / "tokenizer.json").is_file():
-                return cls(TokenizerFiles(files))
-            try:
-                from transformers import AutoTokenizer
-            except ImportError as missing:
-                needs = (
-                    "its other files need transformers (memagent doctor names the command), or name another --tokenizer"
-                )
-                raise MissingPackage(f"{model} has no tokenizer.json; {needs}") from missing
-            return cls(AutoTokenizer.from_pretrained(str(model)))
+            return cls._of_folder(Path(snapshot_download(str(model), allow_patterns=[*_FILES, *_OTHER_FILES])))
         except (OSError, ValueError) as failure:
-            if folder:
-                first_line = str(failure).strip().partition("\n")[0]
-                raise ValueError(f"the tokenizer of {folder} cannot be loaded: {first_line}") from failure
-            raise OSError(
-                f"no tokenizer for {str(model)!r}, neither here nor on the hub; give a model folder or a hub name"
-            ) from failure
+            raise OSError(f"no tokenizer for {str(model)!r}, neither here nor on the hub") from failure
+
+    @classmethod
+    def _of_folder(cls, folder: Path) -> Tokenizer:
+        if (folder / "tokenizer.json").is_file():
+            return cls(TokenizerFiles(folder))
+        if not any((folder / name).is_file() for name in (*_FILES, *_OTHER_FILES)):
+            inside = f"; its folder {folder / 'model'} may be one" if (folder / "model").is_dir() else ""
+            raise ValueError(f"{folder} is not a model folder (no tokenizer.json){inside}")
+        from transformers import AutoTokenizer
+
+        return cls(AutoTokenizer.from_pretrained(str(folder)))
 
     def with_chat_arguments(self, arguments: Mapping[str, Any]) -> Tokenizer:
         """Return a copy with arguments for its chat template, such as ``{"enable_thinking": False}``.
 
-        Without ``arguments``, returns the tokenizer itself. Raises :class:`ValueError` for an argument that the
-        template does not use and would silently ignore.
+        Without ``arguments``, return the tokenizer itself. Raises :class:`ValueError` for an argument that the template
+        does not use and would silently ignore.
         """
         if not arguments:
             return self
-        used = template_arguments(str(self.source.chat_template or ""))
+        used = _template_arguments(str(self.source.chat_template or ""))
         unknown = ", ".join(sorted(set(arguments) - used))
         if unknown:
-            takes = "it uses none"
-            if used:
-                takes = f"it uses {', '.join(sorted(used))}"
-            what = f"the model's chat template has no argument {unknown}; {takes}"
-            if not self.source.chat_template:
-                what = f"the model has no chat template that could take {unknown}"
-            raise ValueError(f"{what}; leave {unknown} out, or give the right name")
+            known = ", ".join(sorted(used)) or "none"
+            raise ValueError(f"the model's chat template has no argument {unknown}; it uses {known}")
         other = copy.copy(self)
         other.chat_arguments = dict(arguments)
         for depends_on_frame in ("_chat_frame", "thoughts", "end_ids"):
@@ -153,13 +132,9 @@ class Tokenizer:
         if isinstance(self.source, TokenizerFiles):  # ten times faster than the text form, for 150,000 tokens
             tokens = (self.source.folder / "tokenizer.json").read_bytes()
         else:
-            specials = sorted(number for number, token in self._added_tokens.items() if token.special)
-            tokens = f"{self._plain.to_str()}\0{specials}".encode("utf-8", "surrogatepass")
-        found = hashlib.sha256(tokens)
-        names = ("chat_template", "bos_token", "eos_token", "add_bos_token")
-        settings = [getattr(self.source, name, None) for name in names]
-        found.update(json.dumps(settings, default=str).encode())
-        return found.hexdigest()[:16]
+            tokens = self.backend.to_str().encode("utf-8", "surrogatepass")
+        settings = [getattr(self.source, name, None) for name in ("chat_template", "bos_token", "eos_token")]
+        return hashlib.sha256(tokens + json.dumps(settings, default=str).encode()).hexdigest()[:16]
 
     def encode(self, text: str) -> list[int]:
         return self._plain.encode(text, add_special_tokens=False).ids
@@ -169,55 +144,14 @@ class Tokenizer:
 
     def tokens(self, text: str) -> Tokens:
         """Encode ``text`` to token ids, with the character offset at which each token starts."""
-        if len(text) >= BYTE_LEVEL_CHARS and self._byte_level:
-            found = self._byte_level.encode(text)
-            if found:
-                return Tokens(*found)
         encoding = self._plain.encode(text, add_special_tokens=False)
-        return Tokens(array("I", encoding.ids), array("I", [start for start, _ in encoding.offsets]))
-
-    @cached_property
-    def _byte_level(self) -> ByteLevel | None:
-        return ByteLevel.of(self._plain)
-
-    def known_tokens(self, text: str) -> Tokens:
-        """Return a text's tokens for reuse in a longer text.
-
-        A long text that was used recently is not encoded again.
-        """
-        known = self._recent.get(text)
-        if known is None:
-            known = self.tokens(text)
-            self.remember(text, known)
-        return known
-
-    def remember(self, text: str, tokens: Tokens) -> None:
-        """Cache a long text's tokens, for prompts that will contain it."""
-        # Encoding a short text costs less than looking it up and joining it.
-        if len(tokens.ids) < LONG_TOKENS:
-            return
-        with self._lock:
-            self._recent.pop(text, None)  # so that it moves to the end: the oldest is dropped first
-            self._recent[text] = tokens
-            while len(self._recent) > REMEMBERED_TEXTS:
-                del self._recent[next(iter(self._recent))]
-
-    def encode_parts(self, parts: Sequence[str], known: Sequence[Tokens | None] | None = None) -> list[int]:
-        """Return the ids of ``"".join(parts)``, without encoding the middle of long parts again.
-
-        ``known`` has the tokens of each part within a longer text (default: from the cache).
-        """
-        if known is None:
-            known = [self.known_tokens(part) if len(part) >= LONG_CHARS else None for part in parts]
-        return joined_ids(self, parts, known)
+        return Tokens(encoding.ids, [start for start, _ in encoding.offsets])
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ``ids`` without special tokens, except those that mark thoughts."""
         size = self.backend.get_vocab_size()  # a padded embedding can sample ids past it
         dropped = self._dropped_ids
-        return self.backend.decode(
-            [i for i in ids if i < size and i not in dropped], skip_special_tokens=not self._marks
-        )
+        return self.backend.decode([i for i in ids if i < size and i not in dropped], skip_special_tokens=False)
 
     @cached_property
     def _marks(self) -> frozenset[str]:
@@ -225,19 +159,16 @@ class Tokenizer:
 
     @cached_property
     def _dropped_ids(self) -> frozenset[int]:
-        """The special tokens to leave out individually, if some special tokens must remain."""
-        if not self._marks:
-            return frozenset()
         return frozenset(i for i, t in self._added_tokens.items() if t.special and t.content not in self._marks)
 
     @cached_property
     def _added_tokens(self) -> dict[int, Any]:
         return self.backend.get_added_tokens_decoder()
 
-    def chat(self, *parts: str) -> list[int]:
-        """Return the ids of a prompt with one user message, made of ``parts``, up to the start of the model's reply."""
+    def chat(self, text: str) -> list[int]:
+        """Return the ids of a prompt with one user message, up to the start of the model's reply."""
         frame = self._chat_frame
-        return [*frame.before, *self.encode_parts([frame.prefix, *parts, frame.suffix]), *frame.after]
+        return [*frame.before, *self.encode(f"{frame.prefix}{text}{frame.suffix}"), *frame.after]
 
     @property
     def chat_tokens(self) -> int:
@@ -249,13 +180,8 @@ class Tokenizer:
         """How to split a reply of this tokenizer's model into thoughts and text."""
         added = {token.content for token in self._added_tokens.values()}
         thoughts = Thoughts.of(str(self.source.chat_template or ""), added, self._chat_frame.end)
-        return replace(
-            thoughts, special=thoughts.family is not None and self._marks.issuperset(thoughts.family.vocabulary)
-        )
-
-    def still_thinking(self, reply: str) -> bool:
-        """Return whether a reply ends inside a thought that the reply or the chat template opened."""
-        return not self.thoughts.split(reply).finished
+        special = thoughts.family is not None and self._marks.issuperset(thoughts.family.vocabulary)
+        return replace(thoughts, special=special)
 
     @cached_property
     def end_ids(self) -> tuple[int, ...]:
@@ -264,8 +190,8 @@ class Tokenizer:
         A token that marks thoughts does not end a reply; gpt-oss, for example, also writes ``<|end|>`` after each
         thought.
         """
-        found = []
         after = self._after_assistant()
+        found = []
         if after in self._added_tokens:
             family = self.thoughts.family
             if not family or self._added_tokens[after].content not in family.vocabulary:
@@ -279,18 +205,19 @@ class Tokenizer:
         """Return the token that follows an assistant's text in a rendered conversation, or ``None`` without one."""
         if not self.source.chat_template:
             return None
-        messages = [{"role": role, "content": MARK} for role in ("user", "assistant", "user")]
         try:
-            framed = self.source.apply_chat_template(
-                messages, add_generation_prompt=False, tokenize=False, **self.chat_arguments
-            )
+            framed = self._render(["user", "assistant", "user"], add_generation_prompt=False)
         except Exception:  # a template may refuse a conversation in any way, and jinja's errors have no common base
             return None
         pieces = framed.split(MARK)
-        if len(pieces) != 4:
-            return None
-        ids = self.backend.encode(pieces[2].lstrip(), add_special_tokens=False).ids
+        ids = self.backend.encode(pieces[2].lstrip(), add_special_tokens=False).ids if len(pieces) == 4 else []
         return ids[0] if ids else None
+
+    def _render(self, roles: Iterable[str], add_generation_prompt: bool) -> str:
+        messages = [{"role": role, "content": MARK} for role in roles]
+        return self.source.apply_chat_template(
+            messages, add_generation_prompt=add_generation_prompt, tokenize=False, **self.chat_arguments
+        )
 
     @cached_property
     def _begin_ids(self) -> list[int]:
@@ -311,10 +238,7 @@ class Tokenizer:
         if not self.source.chat_template:
             # A base model has no chat template: a line break ends the message.
             return _Frame(self._begin_ids, "", "", self.encode("\n"), "\n")
-        messages = [{"role": "user", "content": MARK}]
-        framed = self.source.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=False, **self.chat_arguments
-        )
+        framed = self._render(["user"], add_generation_prompt=True)
         # The frame is encoded with special tokens, the content without: nothing in a document acts as a control token.
         before, found, after = framed.partition(MARK)
         if not found:
@@ -338,6 +262,56 @@ class Tokenizer:
         return _Frame(left.ids, "", "", right.ids, after)
 
 
+class TokenizerFiles:
+    """A tokenizer read from the files of a model folder, with the attributes of transformers' own."""
+
+    def __init__(self, folder: Path):
+        import tokenizers
+
+        self.folder = folder
+        try:
+            self.backend_tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+            named = {**_json(folder / "special_tokens_map.json"), **_json(folder / "tokenizer_config.json")}
+        except Exception as broken:  # the class itself is what tokenizers raises
+            raise ValueError(f"the tokenizer of {folder} cannot be loaded: {broken}") from broken
+        self._special = {
+            name: token["content"] if isinstance(token, dict) else token
+            for name, token in named.items()
+            if name.endswith("_token") and token
+        }
+        self.eos_token: str | None = self._special.get("eos_token")
+        self.bos_token: str | None = self._special.get("bos_token")
+        self.add_bos_token: bool | None = named.get("add_bos_token")
+        template = named.get("chat_template")
+        if isinstance(template, list):  # several by name
+            template = {one["name"]: one["template"] for one in template}.get("default")
+        path = folder / "chat_template.jinja"
+        self.chat_template: str | None = path.read_text(encoding="utf-8") if path.is_file() else template
+
+    def apply_chat_template(
+        self, messages: list[dict[str, str]], add_generation_prompt: bool, tokenize: bool, **arguments: Any
+    ) -> str:
+        """Render the chat template for ``messages``, with the same result as transformers' method of this name."""
+        assert not tokenize, "ids are the caller's"
+
+        def refuse(message: str) -> None:
+            raise ValueError(f"the chat template of {self.folder} refuses a user message: {message}")
+
+        environment = _environment()
+        environment.filters["tojson"] = lambda value, **how: json.dumps(value, **({"ensure_ascii": False} | how))
+        environment.globals["raise_exception"] = refuse
+        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+        known = {"tools": None, "documents": None, **self._special, **arguments}
+        template = environment.from_string(self.chat_template)
+        return template.render(messages=messages, add_generation_prompt=add_generation_prompt, **known)
+
+
+def looks_like_path(model: str | Path) -> bool:
+    """Return whether ``model`` names a folder rather than a model on the hub such as ``Qwen/Qwen2.5-7B-Instruct``."""
+    name = str(model)
+    return isinstance(model, Path) or name.startswith((".", "/", "~")) or name.count("/") > 1 or Path(name).exists()
+
+
 def _without_added_tokens(backend: Any) -> Any:
     """Return a copy that encodes every added token as plain text, with the same ids for all else.
 
@@ -345,12 +319,39 @@ def _without_added_tokens(backend: Any) -> Any:
     """
     import tokenizers
 
-    if all(token.special for token in backend.get_added_tokens_decoder().values()):
-        plain = copy.deepcopy(backend)
-    else:
-        table = json.loads(backend.to_str())
-        for token in table["added_tokens"]:
-            token["special"] = True
-        plain = tokenizers.Tokenizer.from_str(json.dumps(table))
+    table = json.loads(backend.to_str())
+    for token in table["added_tokens"]:
+        token["special"] = True
+    plain = tokenizers.Tokenizer.from_str(json.dumps(table))
     plain.encode_special_tokens = True  # no part of the text form
     return plain
+
+
+def _environment() -> Any:
+    """Return jinja's environment for chat templates, with the syntax that transformers gives it."""
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """The block that marks the assistant's text for training. It renders only its body."""
+
+        tags = {"generation"}  # noqa: RUF012
+
+        def parse(self, parser: Any) -> Any:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    return ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation])
+
+
+def _template_arguments(chat_template: str) -> set[str]:
+    """Return the variables that a chat template reads, except the variables that every template gets."""
+    from jinja2 import meta
+
+    environment = _environment()
+    used = meta.find_undeclared_variables(environment.parse(chat_template))
+    return {name for name in used - {*environment.globals} - _OF_EVERY_TEMPLATE if not name.endswith("_token")}
+
+
+def _json(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}

@@ -170,10 +170,10 @@ def test_a_thought_that_the_chat_template_begins_is_seen_too(tokenizer):
     hf = copy.deepcopy(tokenizer.hf)
     hf.chat_template += "{% if add_generation_prompt %}<think>\n{% endif %}"
     thinking = Tokenizer(hf)
-    assert thinking.still_thinking("hm, 4821") and not tokenizer.still_thinking("4821")
-    assert not thinking.still_thinking("hm</think>4821")
+    assert not thinking.thoughts.split("hm, 4821").finished and tokenizer.thoughts.split("4821").finished
+    assert thinking.thoughts.split("hm</think>4821").finished
     hf.chat_template += "{% if add_generation_prompt %}</think>\n{% endif %}"  # a template that switches thinking off
-    assert not Tokenizer(hf).still_thinking("4821")
+    assert Tokenizer(hf).thoughts.split("4821").finished
 
 
 # Nothing in a document is a control token.

@@ -1,135 +1,18 @@
-"""The tokenizer is the model's own, loaded without torch, and long texts are encoded once."""
+"""The tokenizer is the model's own, and is loaded without torch."""
 
 import copy
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
-from array import array
-from bisect import bisect_left
-from dataclasses import replace
 
 import pytest
 import tokenizers
-from tokenizers import normalizers, pre_tokenizers, processors
 
-from memagent_lib.agent import Agent
-from memagent_lib.backends import Scripted
-from memagent_lib.byte_level import ByteLevel
-from memagent_lib.prompts import Encoder
-from memagent_lib.token_seams import LONG_TOKENS, Tokens
-from memagent_lib.tokenizer import Tokenizer
-from memagent_lib.tokenizer_files import TokenizerFiles
+from memagent_lib.tokenizer import Tokenizer, TokenizerFiles
 
-SENTENCE = "A small boat drifts past the old mill. "
 POCKET = "experiments/pocket/trained"
-
-
-PIECES = [
-    "The code of ",
-    "Rain taps. ",
-    "\n",
-    "\n\n",
-    "\U0001f989",
-    "12345",
-    "owl",
-    " ",
-    "   ",
-    "e\u0301",
-    "東京",
-    "====",
-    "<|im_end|>",
-    "don't",
-    "\t",
-]
-
-
-def mixed(rng: random.Random, n: int) -> str:
-    """Text of all kinds, with stretches in which one piece is repeated."""
-    parts = []
-    while sum(map(len, parts)) < n:
-        parts += (
-            rng.choices(PIECES, k=rng.randint(1, 60))
-            if rng.random() < 0.7
-            else [rng.choice(PIECES)] * rng.randint(1, 300)
-        )
-    return "".join(parts)
-
-
-def test_parts_have_the_ids_of_their_joined_text(tokenizer):
-    rng, joined = random.Random(1), 0
-    for _ in range(150):
-        document = mixed(rng, rng.randint(1, 9000))
-        start, end = sorted(rng.choices(range(len(document) + 1), k=2))
-        block = tokenizer.tokens(document)  # tokens of the middle as they are in other surroundings
-        inner = slice(bisect_left(block.starts, start), bisect_left(block.starts, end))
-        known = Tokens(block.ids[inner], array("I", [s - start for s in block.starts[inner]]))
-        memory = mixed(rng, rng.randint(1, 1500))
-        parts = ["Question: why?\nText: ", document[start:end], "\nMemory: ", memory, "\nWrite."]
-        expected = tokenizer.encode("".join(parts))
-        assert tokenizer.encode_parts(parts, [None, known, None, tokenizer.tokens(memory), None]) == expected
-        assert tokenizer.encode_parts(parts) == expected
-        joined += len(known.ids) > LONG_TOKENS
-    assert joined > 50, "long parts were among them"
-
-
-def test_a_chunk_is_encoded_once_on_its_way_into_a_prompt(tokenizer, encoder):
-    encoded = 0
-
-    class Counting(Tokenizer):
-        def encode(self, text):
-            nonlocal encoded
-            encoded += len(text)
-            return super().encode(text)
-
-        def tokens(self, text):
-            nonlocal encoded
-            encoded += len(text)
-            return super().tokens(text)
-
-    budget = replace(encoder.budget, chunk_tokens=2000, memory_tokens=500)
-    encoder = Encoder(Counting(tokenizer.hf), encoder.template, budget)
-    document = SENTENCE * 1500
-    backend = Scripted(lambda text: SENTENCE * 20)
-    trace = Agent(encoder, backend).read(document, "q")
-    assert [list(r.ids) for r in backend.requests] == [tokenizer.chat(r.text) for r in backend.requests]
-    memories = sum(len(turn.reply.text) for turn in trace.turns)
-    assert encoded < 1.35 * (len(document) + memories)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "".join(random.Random(1).choices(PIECES, k=900)),
-        "The owl’s code — “12345” — is 東京\U0001f989, naïve.\r\n" * 60,
-        "<|im_start|>don't\t\u200b\u00a0 " * 200,
-    ],
-)
-def test_computed_offsets_equal_the_tracked_ones(text):
-    oracle = tokenizers.Tokenizer.from_file(f"{POCKET}/tokenizer.json")
-    oracle.encode_special_tokens = True
-    encoding = oracle.encode(text, add_special_tokens=False)
-    starts = array("I", [start for start, _ in encoding.offsets])
-    assert Tokenizer.load(POCKET).tokens(text) == Tokens(array("I", encoding.ids), starts)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"normalizer": normalizers.Prepend(" ")},
-        {"pre_tokenizer": pre_tokenizers.ByteLevel(add_prefix_space=True)},
-        {"pre_tokenizer": pre_tokenizers.Whitespace()},
-        {"post_processor": processors.ByteLevel(trim_offsets=True)},
-    ],
-)
-def test_offsets_are_computed_only_where_tokens_add_up(changed):
-    backend = tokenizers.Tokenizer.from_file(f"{POCKET}/tokenizer.json")
-    assert ByteLevel.of(backend)
-    for part, value in changed.items():
-        setattr(backend, part, value)
-    assert ByteLevel.of(backend) is None
 
 
 # Loading.
@@ -195,24 +78,15 @@ def test_the_pocket_tokenizer_equals_the_one_of_transformers():
 
 
 @pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ({}, r"is no model folder: it has none of tokenizer\.json, .*vocab\.txt$"),
-        ({"model/config.json": "{}"}, r"is no model folder: .*; its folder .*/model may be one"),
-        ({"tokenizer.json": "{}"}, r"the tokenizer of .* cannot be loaded: tokenizer\.json is broken \("),
-        ({"tokenizer.json": None, "tokenizer_config.json": "{"}, r"tokenizer_config\.json is broken \("),
-    ],
+    "files", [{}, {"model/config.json": "{}"}, {"tokenizer.json": "{}"}, {"tokenizer_config.json": "{"}]
 )
-def test_a_folder_that_is_no_model_is_named_in_one_line(tmp_path, tokenizer, files, message):
+def test_a_folder_that_is_not_a_model_is_named(tmp_path, tokenizer, files):
+    tokenizer.backend.save(str(tmp_path / "tokenizer.json")) if "tokenizer_config.json" in files else None
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        if text is None:
-            tokenizer.backend.save(str(tmp_path / name))
-        else:
-            (tmp_path / name).write_text(text)
-    with pytest.raises(ValueError, match=message) as refusal:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=str(tmp_path)):
         Tokenizer.load(tmp_path)
-    assert "\n" not in str(refusal.value)
 
 
 def test_a_client_of_a_server_loads_no_torch_or_transformers():

@@ -109,7 +109,7 @@ class VerlBackend:
         ended = ids[-1] in self.ends
         cut = len(ids) >= request.max_tokens and not ended
         text = self.tokenizer.decode(ids[:-1] if ended else ids)
-        if self.tokenizer.still_thinking(text):
+        if not self.tokenizer.thoughts.split(text).finished:
             # Evaluation raises an error here. In training it is the policy's own empty reply, and is scored as one.
             text = self.tokenizer.thoughts.close(text)
         return Reply(

@@ -19,7 +19,7 @@ import memagent_lib
 LIBRARY = Path(memagent_lib.__file__).parent
 # From the ground up: a room may import what stands before it. Rooms in one row do not know each other.
 ROWS = (
-    ("errors", "thinking", "byte_level", "token_seams", "tokenizer_files", "bad_memory"),
+    ("errors", "thinking", "bad_memory"),
     ("paths", "tokenizer", "settings"),
     ("system",),
     ("models",),

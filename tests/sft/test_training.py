@@ -228,7 +228,7 @@ def test_a_template_that_opens_a_thought_is_refused(model_folder, data, tokenize
         template.write("{% if add_generation_prompt %}<think>\n{% endif %}")
     settings = recipe(model_folder, data)
     encoder = Encoder(Tokenizer.load(tmp_path / "thinks"), Template.load("short"), settings.reading.budget)
-    assert encoder.tokenizer.still_thinking("The code is 4."), "what a lesson would have taught"
+    assert not encoder.tokenizer.thoughts.split("The code is 4.").finished, "what a lesson would have taught"
     with pytest.raises(ValueError, match="begins every reply inside a thought, and lessons have no thoughts"):
         rows(lessons_from_examples(load(data), encoder, settings.sft), encoder)
 

@@ -38,7 +38,7 @@ from memagent_lib.rl.verl.verl_keys import (
 from memagent_lib.rl.verl.verl_settings import encoder_of
 from memagent_lib.settings import SettingsError, flatten
 from memagent_lib.system import require_packages
-from memagent_lib.tokenizer_files import looks_like_path
+from memagent_lib.tokenizer import looks_like_path
 
 # What may differ when a run is resumed: where it runs and is tracked, and what is measured and saved.
 FREE = (
