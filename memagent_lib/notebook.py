@@ -1,28 +1,19 @@
-"""What notebooks share: a mistake is one line, a figure has the colours of the page, one value is a list of one.
+"""What notebooks share: a mistake is one line, prices in a table are not formulas, one value is a list of one.
 
-This module depends on IPython, pandas and matplotlib, not on agents, runs or results.
+This module depends on IPython and pandas, not on agents, runs or results.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from memagent_lib.errors import UserError, is_user_error
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-# An untrusted notebook, and GitHub, drop the drawing and with it this rule.
-_HIDE_PNG = (
-    "<style>.jp-OutputArea-child:has(.ma-figure svg) + .jp-OutputArea-child { display: none; }"
-    ".ma-figure { max-width: 100%; overflow-x: auto; }</style>"
-)
-
 
 def prepare() -> None:
-    """Let the running notebook display mistakes and interrupts as one line each, and figures in the page's colours.
+    """Let the running notebook display mistakes and interrupts as one line each.
 
     Tables display their text as it is: JupyterLab would draw what stands between two dollar signs as a formula.
 
@@ -38,8 +29,6 @@ def prepare() -> None:
         return
     pd.set_option("display.html.use_mathjax", False, "styler.html.mathjax", False)
     shell.set_custom_exc((UserError, ValueError, OSError, ImportError, KeyboardInterrupt), _display)
-    figures = shell.display_formatter.ipython_display_formatter
-    figures.for_type_by_name("matplotlib.figure", "Figure", _display_figure)  # by name: does not import matplotlib
 
 
 def listed(parameter: object) -> list[Any]:
@@ -47,20 +36,6 @@ def listed(parameter: object) -> list[Any]:
     if parameter is None:
         return []
     return list(parameter) if isinstance(parameter, (list, tuple)) else [parameter]
-
-
-def _display_figure(figure: Figure) -> None:
-    """Display the figure in the page's colours, and as a PNG where a viewer leaves out drawings inside HTML."""
-    from IPython import get_ipython
-    from IPython.display import HTML, display
-
-    from memagent_lib.plots import svg_in_page_colours
-
-    display(HTML(f'{_HIDE_PNG}<div class="ma-figure">{svg_in_page_colours(figure)}</div>'))
-    png = get_ipython().display_formatter.formatters["image/png"](figure)
-    data, metadata = png if isinstance(png, tuple) else (png, {})
-    if data:
-        display({"image/png": data}, metadata={"image/png": metadata}, raw=True)
 
 
 def _display(

@@ -6,6 +6,7 @@ depend on agents.
 
 from __future__ import annotations
 
+import io
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -46,7 +47,7 @@ from memagent_lib.inspector.readings import Readings
 from memagent_lib.inspector.static_pages import to_html
 from memagent_lib.pages import Page, render
 from memagent_lib.paths import absolute
-from memagent_lib.plots import accuracy_by_task, score_against_cost, svg_in_page_colours
+from memagent_lib.plots import accuracy_by_task, score_against_cost
 from memagent_lib.sweeps import gather_sweep, is_sweep, store_of_sweep, unfinished_points
 from memagent_lib.tracking import Experiment, Run, TrackingError, load_readings, load_runs
 
@@ -386,12 +387,14 @@ def _machine(run: Run) -> str:
 
 
 def _svg(axes: Axes) -> Markup:
-    """Return a figure as inline markup, whose text takes the page's colour, and close the figure."""
+    """Return a figure as inline markup, and close the figure."""
     import matplotlib.pyplot as plt
 
-    svg = svg_in_page_colours(axes.figure)
+    file = io.StringIO()
+    axes.figure.savefig(file, format="svg")
     plt.close(axes.figure)
-    return Markup(svg)
+    svg = file.getvalue()
+    return Markup(svg[svg.index("<svg") :])
 
 
 def _require_results(rows: pd.DataFrame, folder: Path) -> pd.DataFrame:

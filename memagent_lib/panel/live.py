@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memagent_lib.pages import Page
-from memagent_lib.panel import progress_page as page
+from memagent_lib.panel.progress_page import report
 from memagent_lib.panel.run_access import attach, watch
-from memagent_lib.rl import RunFolder, TrainingRun, TrainingStatus
+from memagent_lib.rl import TrainingRun, TrainingStatus
 from memagent_lib.system import in_jupyter
 
 if TYPE_CHECKING:
@@ -23,9 +23,11 @@ def show(run: TrainingRun | str | Path) -> TrainingPanel | Page:
     """
     if not isinstance(run, TrainingRun):
         run = attach(run)
-    if in_jupyter():
-        return _panel(run.folder)
-    return page.report(run)
+    if not in_jupyter():
+        return report(run)
+    from memagent_lib.panel.training_panel import panel_of  # loads ipywidgets, which a page does not need
+
+    return panel_of(run.folder)
 
 
 def settle(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
@@ -33,19 +35,4 @@ def settle(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
 
     In Jupyter a cell must not wait, because a reopened tab displays its widgets only while the kernel is idle.
     """
-    if in_jupyter():
-        return run.status()
-    return watch(run, stop_on_interrupt)
-
-
-def _panel(folder: RunFolder) -> TrainingPanel:
-    """Return the open panel of a folder, or a new one: two panels of a run would be two threads and two selections."""
-    from memagent_lib.panel.training_panel import TrainingPanel  # loads ipywidgets, which a page does not need
-
-    panel = _panels.get(folder.path)
-    if panel is None or panel.closed.is_set():
-        panel = _panels[folder.path] = TrainingPanel(folder)
-    return panel
-
-
-_panels: dict[Path, TrainingPanel] = {}
+    return run.status() if in_jupyter() else watch(run, stop_on_interrupt)

@@ -63,10 +63,8 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
         return launch(config, files.path)  # raises, because the folder has another run
     state = run.status().state
     if files.stays_stopped and state is not TrainingState.FINISHED:
-        where = display(files.path)
-        print(
-            f"the run in {where} was stopped on request; Resume or `memagent resume {shlex.quote(where)}` continues it"
-        )
+        where = shlex.quote(display(files.path))
+        print(f"the run was stopped on request; `memagent resume {where}` continues it")
         return run
     if not state.over and files.stop_request.exists():  # the run is stopping; wait for the checkpoint to resume from
         *_, last = run.follow()
@@ -108,14 +106,13 @@ def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
         try:
             for status in run.follow():
                 line = outcome(status)
+                bar.set_postfix_str(line.partition(", ")[2], refresh=False)
+                bar.update(status.step - bar.n)
                 for warning in status.warnings:
                     meaning = warning.partition(": ")[2]  # the numbers before it change with every step
                     if meaning not in warned:
                         tqdm.write(f"warning: {warning}", file=sys.stderr)
                         warned.add(meaning)
-                bar.update(status.step - bar.n)
-                bar.set_description_str(str(status.state), refresh=False)
-                bar.set_postfix_str(line.partition(", ")[2])
                 if bar.disable and line != printed and not status.state.over:  # a file, or a notebook under papermill
                     print(line, flush=True)
                     printed = line

@@ -1,9 +1,10 @@
-"""The live panel as widgets that display a run's files, and a thread that reads them."""
+"""The live panel: widgets that display a run's files, and a thread that reads them."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import ipywidgets as w
 
@@ -22,8 +23,8 @@ LIVE = "mt-live"
 class TrainingPanel(w.VBox):
     """The widgets, and the thread that updates them.
 
-    A widget is updated only if its value has changed, so that nothing flickers. Below the widgets a notebook has a page
-    of the same state, which appears only where the widgets cannot: in a converted copy, and without a kernel.
+    Below the widgets a notebook has a page of the same state, which appears only where the widgets cannot: in a
+    converted copy, and without a kernel.
     """
 
     def __init__(self, folder: RunFolder) -> None:
@@ -35,31 +36,32 @@ class TrainingPanel(w.VBox):
         self.doing = ""
         self.listed: tuple[Result, ...] = ()
         self.copy: SavedCopy | None = None
+        self.drawn: object = None
         self.head = w.HTML()
         self.curves = w.HTML()
         self.detail = w.HTML(layout=w.Layout(flex="1 1 0", min_width="0", overflow="auto"))
-        stop_tip = "End after the current step, with a checkpoint to resume from"
         whole = w.Layout(flex="0 0 auto")  # a long message beside the buttons would cut their labels
-        self.stop = w.Button(description="Stop", icon="stop", tooltip=stop_tip, layout=whole)
-        resume_tip = "Continue from the last checkpoint, with the same settings"
-        self.resume = w.Button(description="Resume", icon="play", tooltip=resume_tip, layout=whole)
-        self.message = w.HTML(layout=w.Layout(width="auto"))
+        self.stop = w.Button(
+            description="Stop", icon="stop", tooltip="End after this step, with a checkpoint", layout=whole
+        )
+        self.resume = w.Button(
+            description="Resume", icon="play", tooltip="Continue from the last checkpoint", layout=whole
+        )
+        self.message = w.Label()
         self.list = w.Select(rows=9, layout=w.Layout(width="270px", flex="0 0 auto"))
-        title = w.HTML(f"<b>{page.ROLLOUTS_TITLE}</b>")
-        self.rollouts = w.VBox([title, w.HBox([self.list, self.detail])])
         buttons = w.HBox([self.stop, self.resume, self.message])
-        self.children = [self.head, buttons, self.curves, self.rollouts]
+        self.children = [self.head, buttons, self.curves, w.HBox([self.list, self.detail])]
         self.add_class(LIVE)
         buttons.add_class("mt-buttons")
-        self.stop.on_click(lambda _: self._do("stopping", "stopped", self._stop))
-        self.resume.on_click(lambda _: self._do("resuming", "resumed", lambda: resume(TrainingRun(folder))))
+        self.stop.on_click(lambda _: self._do("stopping", lambda: TrainingRun(folder).stop(until_resumed=True)))
+        self.resume.on_click(lambda _: self._do("resuming", lambda: resume(TrainingRun(folder))))
         # The callback must not take the lock: refresh has it when it sets the index, which calls the callback.
         self.list.observe(lambda _: self._update_rollout(), "index")
         self.refresh()
         threading.Thread(target=self._follow, name=f"panel of {folder.path.name}", daemon=True).start()
 
     def refresh(self) -> None:
-        """Read the run's files and update the widgets whose values have changed."""
+        """Read the run's files and update the widgets; a value that has not changed is not sent to the browser."""
         with self.lock:  # the thread and a click may both get here
             self._update(self.follower.look())
 
@@ -70,15 +72,17 @@ class TrainingPanel(w.VBox):
 
     def _ipython_display_(self) -> None:
         with self.lock:
-            self.copy = SavedCopy(page.frozen(self.follower.look()), LIVE, self._repr_mimebundle_(), {})
+            self.copy = SavedCopy(page.page_of(self.follower.look()), LIVE, self._repr_mimebundle_(), {})
 
     def _update(self, progress: Progress) -> None:
         state = progress.status.state
-        _set(self.head, "value", page.styled(page.head(progress)))
-        _set(self.curves, "value", page.styled(page.curves(progress)))
-        _set(self.stop, "disabled", state.over or progress.stopping or bool(self.doing))
-        _set(self.resume, "disabled", state not in RESUMABLE or bool(self.doing))
-        _set(self.rollouts.layout, "display", None if progress.rollouts else "none")
+        self.head.value = page.render("panel/run.html", head=page.head(progress), curves="", rollouts=())
+        drawn = progress.points
+        if self.drawn != drawn:
+            self.drawn = drawn
+            self.curves.value = page.curves(progress)
+        self.stop.disabled = state.over or progress.stopping or bool(self.doing)
+        self.resume.disabled = state not in RESUMABLE or bool(self.doing)
         chosen = self._chosen()
         self.listed = progress.rollouts
         labels = tuple(map(page.label, self.listed))
@@ -88,7 +92,7 @@ class TrainingPanel(w.VBox):
         self._update_rollout()
         at = (state, progress.status.step)
         if self.copy and self.copy.is_due(at):
-            self.copy.update(page.frozen(progress), at)
+            self.copy.update(page.page_of(progress), at)
 
     def _chosen(self) -> Result | None:
         index = self.list.index
@@ -96,45 +100,40 @@ class TrainingPanel(w.VBox):
 
     def _update_rollout(self) -> None:
         chosen = self._chosen()
-        _set(self.detail, "value", "" if chosen is None else page.styled(page.rollout(chosen)))
+        self.detail.value = "" if chosen is None else f'<div class="mt">{page.rollout(chosen)}</div>'
 
     def _follow(self) -> None:
-        gone = False
         while not self.closed.wait(POLL_S):
             try:
                 self.refresh()
-                if gone:
-                    self._say("")
-                gone = False
             except FileNotFoundError as failure:  # the run's folder was removed, and may be created again
-                self._say(str(failure))
-                gone = True
+                self.message.value = str(failure)
 
-    def _stop(self) -> None:
-        TrainingRun(self.folder).stop(until_resumed=True)
-
-    def _do(self, doing: str, done: str, action: Callable[[], object]) -> None:
+    def _do(self, doing: str, action: Callable[[], object]) -> None:
         """Run ``action`` in its own thread, because stopping a run waits for the end of a step."""
 
         def work() -> None:
             try:
                 action()
-                self._say("")
+                self.message.value = ""
             except Exception as failure:  # a thread has no caller to raise to; the panel displays it
-                self._say(f"not {done}: {failure}")
+                self.message.value = f"{doing} failed: {failure}"
             finally:
                 self.doing = ""
                 self.refresh()
 
         self.doing = doing
-        self._say(f"{doing} …")
+        self.message.value = f"{doing} …"
         self.refresh()
         threading.Thread(target=work, name=doing, daemon=True).start()
 
-    def _say(self, text: str) -> None:
-        _set(self.message, "value", page.styled(text) if text else "")
+
+def panel_of(folder: RunFolder) -> TrainingPanel:
+    """Return the open panel of a folder, or a new one: two panels of a run would be two threads and two selections."""
+    panel = _panels.get(folder.path)
+    if panel is None or panel.closed.is_set():
+        panel = _panels[folder.path] = TrainingPanel(folder)
+    return panel
 
 
-def _set(widget: object, name: str, value: object) -> None:
-    if getattr(widget, name) != value:
-        setattr(widget, name, value)
+_panels: dict[Path, TrainingPanel] = {}

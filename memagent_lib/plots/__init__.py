@@ -17,19 +17,10 @@ from memagent_lib.plots.evaluation_plots import (
     reward_curve,
     score_against_cost,
 )
-from memagent_lib.plots.figure_style import (
-    COLOURS,
-    WINDOW,
-    colours_of,
-    running_mean,
-    save_figure,
-    svg_in_page_colours,
-    svg_markup,
-)
+from memagent_lib.plots.style import COLOURS, colours_of, save_figure
 
 __all__ = [
     "COLOURS",
-    "WINDOW",
     "accuracy_by_depth",
     "accuracy_by_length",
     "accuracy_by_task",
@@ -44,9 +35,6 @@ __all__ = [
     "paired_differences",
     "phrase_lives",
     "reward_curve",
-    "running_mean",
     "save_figure",
     "score_against_cost",
-    "svg_in_page_colours",
-    "svg_markup",
 ]

@@ -8,23 +8,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from memagent_lib.plots.figure_style import (
+from memagent_lib.plots.style import (
     COLOURS,
     GREY,
-    all_shortened,
     axes_or_new,
+    colours_of,
     finish,
     new_axes,
     percent_axis,
     short_count,
+    shortened,
+    styled,
 )
-from memagent_lib.plots.line_names import LONGEST_LABEL, put_legend
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
 
+@styled
 def data_overview(frames: Mapping[str, pd.DataFrame], axes: Sequence[Axes] | None = None) -> list[Axes]:
     """Draw all figures of a data set in one row and return their axes.
 
@@ -40,13 +42,14 @@ def data_overview(frames: Mapping[str, pd.DataFrame], axes: Sequence[Axes] | Non
     return [draw(frames[name], ax) for (name, draw), ax in zip(drawn.items(), axes, strict=True)]
 
 
+@styled
 def document_lengths(examples: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw one dot per document at its length, one row per file.
 
     Lengths are in tokens if the tokens of every document are known, else in characters.
     """
     import seaborn as sns
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     ax = axes_or_new(ax, 6.8, 3.4)
     unit = "tokens" if examples["tokens"].notna().all() else "characters"
@@ -54,50 +57,43 @@ def document_lengths(examples: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.set_xscale("log", base=2)
     ax.set(xlabel=f"{unit}, log scale", ylabel="")
     ax.xaxis.set_major_locator(LogLocator(base=2, numticks=6))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: short_count(x)))
+    ax.xaxis.set_major_formatter(lambda x, _: short_count(x))
     ax.xaxis.set_minor_formatter(NullFormatter())
     counts = examples.groupby("file", sort=False).size()
-    names = all_shortened(list(counts.index), LONGEST_LABEL)
-    ax.set_yticks(range(len(counts)), [f"{name}  n = {count:,}" for name, count in zip(names, counts, strict=True)])
+    ax.set_yticks(range(len(counts)), [f"{shortened(name, 20)}  n = {count:,}" for name, count in counts.items()])
     return finish(ax, "How long are the documents?", "a dot per document")
 
 
+@styled
 def evidence_depths(depths: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw the share of evidence up to each depth of the document, one line per file.
 
     Evenly spread evidence follows the diagonal.
     """
-    lines = depths.assign(line=depths["file"])
-    return _cumulative(lines, ax, "How deep is the evidence?", "depth of the evidence")
+    return _cumulative(depths, "file", ax, "How deep is the evidence?", "depth of the evidence")
 
 
+@styled
 def gold_positions(gold: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw where the gold documents are among the others, one line per hop.
 
     Evenly spread positions follow the diagonal.
     """
     lines = gold.assign(line=[f"gold document {hop + 1}" for hop in gold["gold"]])
-    return _cumulative(lines, ax, "Where are the gold documents?", "position among the documents")
+    return _cumulative(lines, "line", ax, "Where are the gold documents?", "position among the documents")
 
 
-def _cumulative(rows: pd.DataFrame, ax: Axes | None, title: str, label: str) -> Axes:
-    """Draw the cumulative share of ``depth``, one curve for each value of ``line``."""
+def _cumulative(rows: pd.DataFrame, by: str, ax: Axes | None, title: str, label: str) -> Axes:
+    """Draw the cumulative share of ``depth``, one curve for each value of the column ``by``."""
     import seaborn as sns
-    from matplotlib.lines import Line2D
 
     ax = axes_or_new(ax, 4.6, 3.4)
-    lines = list(rows["line"].unique())
-    colours = list(COLOURS[: len(lines)])
-    if len(lines) > len(COLOURS):  # a sequential palette, because files usually differ in length
-        colours = sns.color_palette("cividis", len(lines))
     # The line of a uniform distribution.
     ax.plot([0, 1], [0, 1], ":", color=GREY, linewidth=1.2)
-    look = {"linewidth": 1.6, "legend": False}
-    sns.ecdfplot(rows, x="depth", hue="line", hue_order=lines, palette=colours, ax=ax, **look)
-    if len(lines) > 1:
-        named = zip(all_shortened(lines, LONGEST_LABEL), colours, strict=True)
-        handles = [Line2D([], [], color=colour, label=name) for name, colour in named]
-        put_legend(ax, handles, "upper left")  # above the diagonal
+    colours = colours_of(rows[by])
+    sns.ecdfplot(rows, x="depth", hue=by, palette=colours, ax=ax, legend=len(colours) > 1)
+    if ax.get_legend():
+        sns.move_legend(ax, "best", title="", fontsize=8)
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=label, ylabel="share up to there")
     percent_axis(ax.xaxis)
     percent_axis(ax.yaxis)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import os
-import re
 import shutil
 import threading
 import time
@@ -20,9 +19,7 @@ from memagent_lib import plots
 from memagent_lib.cli.main import main
 from memagent_lib.evaluation import Result
 from memagent_lib.panel import attach, begin, curve, log_training, report, resume, settle, show, watch
-from memagent_lib.panel.curve_charts import svg_chart
-from memagent_lib.panel.progress import Follower, Progress
-from memagent_lib.panel.progress_page import curves, head, number, percent, span
+from memagent_lib.panel.progress import Follower
 from memagent_lib.panel.training_panel import TrainingPanel
 from memagent_lib.prompts import TEMPLATE_FOLDER
 from memagent_lib.rl import (
@@ -78,7 +75,7 @@ def eventually(is_true: Callable[[], bool]) -> None:
 
 def test_each_look_adds_the_whole_lines_written_since(running: RunFolder) -> None:
     follower = Follower(running)
-    assert follower.look().points["critic/score/mean"] == ((1, 0.25), (2, 0.5), (3, 0.75))
+    assert follower.look().points["critic/score/mean"] == [(1, 0.25), (2, 0.5), (3, 0.75)]
     with running.metrics.open("a") as file:
         file.write('{"step": 4, "time": 1004.0, "met')
         file.flush()
@@ -92,7 +89,7 @@ def test_steps_that_a_resumed_run_does_again_are_forgotten(running: RunFolder) -
     follower.look()
     running.forget_after(1)
     add_step(running, 2, **{"critic/score/mean": 0.9})
-    assert follower.look().points["critic/score/mean"] == ((1, 0.25), (2, 0.9))
+    assert follower.look().points["critic/score/mean"] == [(1, 0.25), (2, 0.9)]
 
 
 def test_rollouts_are_newest_step_first_and_wrong_before_right(running: RunFolder, lost: Result) -> None:
@@ -122,8 +119,7 @@ def test_a_failed_run_has_its_error_source_and_log_as_text(run: RunFolder) -> No
     )
     page = report(run.path)._repr_html_()
     assert "ValueError: &lt;script&gt;alert(1)&lt;/script&gt;" in page
-    assert "/x/loss.py, line 31, in loss" in page
-    assert "Traceback:\n" in page and "\x1b" not in page
+    assert "/x/loss.py&#34;, line 31, in loss" in page and "\x1b" not in page
     assert "<script" not in page
 
 
@@ -134,95 +130,15 @@ def test_markup_in_documents_and_memories_is_text(running: RunFolder) -> None:
 
 
 def test_a_folder_without_a_run_names_the_runs_nearby(run: RunFolder) -> None:
-    with pytest.raises(
-        FileNotFoundError, match=rf"no training run at .*/other; .*04_train starts one; runs nearby: {run.path}"
-    ):
+    with pytest.raises(FileNotFoundError, match=str(run.path)):
         show(run.path.parent / "other")
-
-
-def test_silence_counts_only_when_far_longer_than_a_step(tmp_path: Path) -> None:
-    status = TrainingStatus(state=TrainingState.RUNNING, step=3, steps=10)
-    progress = Progress(
-        tmp_path, status, points={"perf/time_per_step": [(1, 4.0), (2, 8.0), (3, 99.0)]}, last_step_at=1000.0
-    )
-    assert progress.seconds_per_step == 8.0
-    assert progress.silent_s(now=1060.0) is None
-    assert progress.silent_s(now=1061.0) == 61.0
-
-
-def dots(drawn: str) -> list[tuple[float, float, str]]:
-    """The positions of a chart's dots, and their titles."""
-    found = re.findall(r'<use [^>]*x="([\d.]+)" y="([\d.]+)"[^>]*><title>([^<]*)</title></use>', drawn)
-    return [(float(x), float(y), title) for x, y, title in found]
-
-
-def test_a_charts_dots_have_values_in_the_pages_text_colour() -> None:
-    drawn = svg_chart({"": [(1, 0.0), (3, 1.0), (5, 0.5)]}, percent, most=1.0)
-    (x1, y1, first), (x2, y2, _), (x3, y3, last) = dots(drawn)
-    assert x2 - x1 == pytest.approx(x3 - x2)
-    assert y1 - y3 == pytest.approx(y3 - y2) and y2 < y1
-    assert (first, last) == ("step 1: 0%", "step 5: 50%")
-    assert "currentColor" in drawn and "#000000" not in drawn and "<style" not in drawn
-
-
-def test_a_value_above_the_usual_most_has_its_dot_too() -> None:
-    drawn = svg_chart({"": [(1, 0.1), (2, 1.5), (3, 1.5)]}, percent, most=1.0)
-    assert [title for _, _, title in dots(drawn)] == ["step 1: 10%", "step 2: 150%", "step 3: 150%"]
-
-
-def test_a_chart_thins_long_runs_to_means_and_escapes_names() -> None:
-    long = dots(svg_chart({"<b>": [(step, float(step % 2)) for step in range(1000)]}, percent))
-    assert len(long) == 200 and long[-1][2] == "step 999: &lt;b&gt; 60%"
-    assert {title[-3:] for _, _, title in long} == {"40%", "60%"}
-
-
-def test_a_charts_ticks_are_written_as_they_are() -> None:
-    def ticks(values: list[float], write) -> list[str]:
-        drawn = svg_chart({"": list(enumerate(values, start=1))}, write)
-        return re.findall(r"<text[^>]*>\s*([^<]+?)\s*</text>", drawn)[-3:]
-
-    assert ticks([0.002, 0.005, 0.009], percent) == ["0.25%", "0.5%", "0.75%"]
-    assert ticks([101.0, 104.0, 107.3], number) == ["102.5", "105", "107.5"]
-    assert ticks([12_345.0, 15_000.0, 19_345.0], number) == ["12,500", "15,000", "17,500"]
-    assert [percent(0.004), number(999.7), number(0.12345)] == ["0.4%", "1,000", "0.123"]
-
-
-def test_each_of_many_tasks_has_a_colour_of_its_own(tmp_path: Path) -> None:
-    points = {f"rollout/acc/{task}": [(1, 0.1)] for task in "abcdefghi"}
-    drawn = curves(Progress(tmp_path, TrainingStatus(state=TrainingState.RUNNING, step=1, steps=2), points=points))
-    named = re.findall(r"currentColor 50%, (#\w{6})\)\">\w <b>10%", drawn)
-    assert len(set(named)) == 9 and set(named) <= set(re.findall(r"fill: (#\w{6})", drawn))
-
-
-def test_the_curves_explain_their_marks_and_name_what_is_missing(tmp_path: Path) -> None:
-    status = TrainingStatus(state=TrainingState.RUNNING, step=12, steps=20)
-    points = {"critic/score/mean": [(step, step / 20) for step in range(1, 13)]}
-    drawn = curves(Progress(tmp_path, status, points=points | {"val-core/needle/acc/mean@1": [(0, 0.25), (8, 0.5)]}))
-    assert "Dots: each step; lines: running mean of 5 steps." in drawn
-    assert "Not logged by this run: score by task, evidence in memory, entropy" in drawn
-    assert re.search(r"validation accuracy<span[^>]*>needle <b>50%</b>", drawn)
-    several = {f"val-core/pocket_{task}/acc/mean@4": [(0, 0.5)] for task in ("needle", "two_hops")}
-    assert set(re.findall(r">([a-z_]+) <b>50%</b>", curves(Progress(tmp_path, status, points=several)))) == {
-        "needle",
-        "two_hops",
-    }
-
-
-def test_turns_to_come_are_estimated_from_the_last_steps(tmp_path: Path) -> None:
-    status = TrainingStatus(state=TrainingState.RUNNING, step=2, steps=10)
-    assert Progress(tmp_path, status, points={"rows/produced": [(1, 90.0), (2, 110.0)]}).turns_left == 800
-    assert Progress(tmp_path, status).turns_left == 0
-
-
-def test_times_have_the_unit_that_people_use() -> None:
-    assert [span(s) for s in (40, 119, 3600, 12_000)] == ["40 s", "2 min", "60 min", "3 h 20 min"]
 
 
 def test_outside_jupyter_the_panel_is_a_page(running: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
     page = show(running.path)._repr_html_()
-    assert "step 3 of 10" in page and "reward 75%" in page
-    assert len(dots(page)) == 6  # three steps of two metrics
+    assert "step 3 of 10, reward 0.750" in page
+    assert 'alt="reward, seconds per step"' in page and "data:image/png;base64," in page
 
 
 def test_the_live_panel_follows_the_files_and_the_selection(running: RunFolder, lost: Result) -> None:
@@ -247,7 +163,7 @@ def test_a_failure_to_resume_is_displayed_in_the_panel(run: RunFolder) -> None:
     panel = TrainingPanel(run)
     assert not panel.resume.disabled
     panel.resume.click()
-    eventually(lambda: "not resumed: the recipe needs" in panel.message.value)
+    eventually(lambda: "resuming failed: the recipe needs" in panel.message.value)
     eventually(lambda: not panel.resume.disabled)
     panel.close()
 
@@ -325,7 +241,7 @@ def test_a_run_that_a_person_stopped_is_not_trained_on(run: RunFolder, capsys) -
     run.request_stop(until_resumed=True)
     run.request_stop()  # the signal that follows a person's request
     assert begin(recipe(), run.path).status().state is TrainingState.STOPPED
-    assert f"was stopped on request; Resume or `memagent resume {run.path}` continues it" in capsys.readouterr().out
+    assert f"`memagent resume {run.path}`" in capsys.readouterr().out
     with pytest.raises(SettingsError, match="no examples at"):  # the first error of a resumed run
         resume(run.path)
 
@@ -371,7 +287,6 @@ def test_before_the_first_step_the_curve_is_empty(tmp_path: Path) -> None:
     frame = curve(attach(tmp_path))
     assert list(frame.columns) == ["run_id", "metric", "step", "value"] and frame.empty
     assert frame[frame["metric"].str.startswith("val")].empty
-    assert [text.get_text() for text in plots.reward_curve(frame).texts] == ["no step yet"]
 
 
 def test_in_jupyter_settle_returns_at_once(running: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -417,15 +332,10 @@ def test_follow_ends_with_the_run_in_mlflow(run: RunFolder, workspace: Path, cap
     ]
 
 
-def test_a_crossed_bound_is_marked_in_panel_and_follow(running: RunFolder, capsys) -> None:
-    for step in range(4, 14):
-        add_step(running, step, **{"rollout/entropy": 1.0 if step < 9 else 0.01})
-    progress = Follower(running).look()
-    (sign,) = progress.signs
-    assert f"▲ since step {sign.step}" in curves(progress)
-    top = html.unescape(str(head(progress)))
-    assert sign.seen in top and f"Mostly: {sign.bound.means}. To change: {sign.bound.change}." in top
-    over = TrainingStatus(state=TrainingState.FINISHED, step=13, steps=13, warnings=(sign.text,))
+def test_a_warning_is_in_the_panel_and_printed_once(running: RunFolder, capsys) -> None:
+    warning = "entropy 0.01 <at step 4>: the policy no longer tries anything else"
+    over = TrainingStatus(state=TrainingState.FINISHED, step=13, steps=13, warnings=(warning,))
     running.write_status(over)
+    assert html.escape(warning) in report(running.path).body
     watch(TrainingRun(running))
-    assert f"warning: {sign.text}" in capsys.readouterr().err
+    assert capsys.readouterr().err.count(f"warning: {warning}") == 1
