@@ -13,7 +13,7 @@ readers.
 """
 
 from memagent_lib.backends.end_tokens import end_tokens
-from memagent_lib.backends.engine_pool import EnginePool, share_of
+from memagent_lib.backends.engine_pool import EnginePool
 from memagent_lib.backends.interface import (
     RETRY_TEMPERATURE,
     Backend,
@@ -56,6 +56,5 @@ __all__ = [
     "require_engines",
     "require_room",
     "shape_of",
-    "share_of",
     "trained_window",
 ]

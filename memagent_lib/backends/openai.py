@@ -1,70 +1,86 @@
-"""A backend for any OpenAI-compatible server: vLLM, SGLang, llama.cpp, hosted models.
+"""A backend for any OpenAI-compatible server: vLLM, SGLang, llama.cpp, Ollama, hosted models.
 
 ``api="completions"`` sends exact token ids, so special tokens in a document stay plain text and prompts are identical
 to those of training. ``api="chat"`` sends the message as text, and the server applies its chat template; hosted models
-often offer nothing else. The backend uses aiohttp, because a turn of small chunks then takes a tenth of the processor
-time that it takes with the ``openai`` package or httpx.
+often offer nothing else. The ``openai`` package sends the requests and repeats those that fail. This module adds a
+deadline, the fields that a server takes, and which replies are of no use.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import gzip
 import json
-import urllib.error
-import urllib.request
-from collections.abc import Mapping
-from dataclasses import replace
-from http.client import HTTPException
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+import logging
+import random
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
 
-from memagent_lib.backends.interface import (
-    BackendError,
-    BackendUnavailable,
-    ContentFiltered,
-    Sampling,
-    require_room,
-)
-from memagent_lib.backends.retries import Circuit, RetryableError, RetryPolicy, retrying
-from memagent_lib.backends.server_dialect import Dialect
-from memagent_lib.backends.server_models import Card, cards_in, name_in, window_of
-from memagent_lib.backends.server_replies import (
-    ATTEMPTS_WITHOUT_TEXT,
-    WITHOUT_FILTER,
-    error_in,
-    is_flagged,
-    is_out_of_credit,
-    is_spent_for_today,
-    message_in,
-    reply_in,
-    require_whole_prompt,
-    retry_after_in,
-    takes_only_text,
-)
-from memagent_lib.backends.server_streams import is_stream, joined
+import openai
+
+from memagent_lib.backends.interface import BackendError, BackendUnavailable, ContentFiltered, Sampling, require_room
+from memagent_lib.backends.retries import WITHOUT_FILTER, RetryableError, RetryPolicy, failure_of, message_in
+from memagent_lib.backends.server_models import card_of, cards_in, window_of
+from memagent_lib.errors import one_line
 from memagent_lib.prompts import Request
+from memagent_lib.text import whole_characters
 from memagent_lib.trace import Reply
 
-if TYPE_CHECKING:
-    import aiohttp
-
-PATHS = {"completions": "completions", "chat": "chat/completions"}
-CONNECTIONS = 256  # requests in flight
+PATHS = {"completions": "/completions", "chat": "/chat/completions"}
+NEUTRAL = {
+    "top_p": 1.0,
+    "top_k": -1,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "skip_special_tokens": False,
+    "stream_options": {"include_usage": True},
+}
+"""Fields that change no reply, sent because servers have other defaults. If one is refused, it is left out."""
 FIRST_ANSWER_S = 10.0
-NEEDS_CHAT = "servers without token prompts need the chat API (--api chat)"
-_RETRYABLE = (408, 409, 425, 429)
-_NEVER = (501, 505)  # not implemented, and will not be
+SAME_REFUSALS = 10  # in a row stop the run
+USELESS_REPLIES = 10  # of one request: empty, half, or of another form
+USELESS_WAIT_S = 0.5
+TRUNCATED = ("length", "max_tokens", "max_output_tokens", "max_length", "model_length")
+_FILTERED = re.compile(r"filter|safety|recitation|blocklist|prohibited|sensitive")
+_BROKEN_OFF = re.compile(r"error|abort|cancel|fail|insufficient")
+_STREAMS_ONLY = re.compile(r"\bstream\W+(must|has to|should)\b.{,20}\btrue|only support.{,20}stream|non-?stream", re.I)
+_ODD_FORM = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
+_LOG = logging.getLogger("memagent_lib")
+
+
+class _Resend(Exception):
+    """The server refused a field, which is left out from now on."""
+
+
+class _Http(openai.DefaultAioHttpClient):
+    """An HTTP client that reports every failure before the ``openai`` client repeats the request."""
+
+    def __init__(self, lost: Callable[[str], None], refused: Callable[[Any], None], **settings: Any):
+        super().__init__(**settings)
+        self._lost = lost
+        self._refused = refused
+
+    async def send(self, request: Any, **options: Any) -> Any:
+        try:
+            response = await super().send(request, **options)
+        except Exception as failure:
+            self._lost(_describe(failure))
+            raise
+        if response.status_code >= 300:
+            self._refused(response)
+        return response
 
 
 class OpenAICompatible:
     """A model on a server.
 
-    ``base_url`` is the address without ``/models`` or ``/chat/completions``; it usually ends in ``/v1``. Opening the
-    backend requests the server's list of models, so that a wrong address, key or name is found before any turn, and
-    reads the model's window from the list or from the server's own endpoints. ``window`` overrides that value, and is
-    required if the server reports none. ``extra`` is added to the body of every request.
+    ``base_url`` usually ends in ``/v1``. Opening the backend requests the server's list of models, so that a wrong
+    address, key or name is found before any turn. ``window`` overrides the server's window, and is required if the
+    server reports none. ``extra`` is added to the body of every request.
     """
 
     def __init__(
@@ -81,276 +97,360 @@ class OpenAICompatible:
     ):
         if api not in PATHS:
             raise ValueError(f"no api {api!r}; choose from {', '.join(PATHS)}")
-        taken = sorted({"model", "prompt", "messages", "stream", "n"} & (extra or {}).keys())
+        self.extra = extra or {}
+        taken = sorted({"model", "prompt", "messages", "stream", "n"} & self.extra.keys())
         if taken:
             raise ValueError(f"extra may not set {', '.join(taken)}: those are the backend's own")
-        self.model = model
         self.sampling = sampling
         self._api = api
-        self.base_url, self._headers = _address(base_url, api_key)
+        self._policy = retry_policy or RetryPolicy()
+        base_url = re.sub(r"/(chat/completions|completions|models)/?$", "", base_url)
+        self.base_url = _public_address(base_url, api_key or "")
         # Some servers quote the key in their error, which ends up in logs and results.
         self._secrets = [secret for secret in (api_key, urlsplit(base_url).password) if secret]
-        self.extra = extra or {}
-        self._policy = retry_policy or RetryPolicy()
-        self._circuit = Circuit(self._policy, self.base_url)
-        cards = self._listed_models()
-        self._name = self._listed_name(cards)
-        self._owner = str(cards[self._name].get("owned_by", ""))
-        self._dialect = Dialect(sampling, self.base_url, self._owner)
-        self.window = window or window_of(cards, self._name, self._page)
-        if not self.window:
-            raise ValueError(
-                f"the server at {self.base_url} does not report the window of {model!r}; give it in tokens (--window N)"
-            )
-        self._client: aiohttp.ClientSession | None = None
-
-    async def complete(self, request: Request) -> Reply:
-        require_room(request, self.window)
-        if self._client is None:
-            self._open()
-        async with self._slots:  # waiting for a connection is no part of a request's deadline
-            return await retrying(lambda: self._once(request), self._policy, self._circuit)
-
-    @property
-    def served(self) -> dict[str, str]:
-        """The server's own name of its model, and the API: what replies depend on beside the requested name."""
-        return {"model": self._name, "api": self._api}
-
-    @property
-    def left_out(self) -> dict[str, Any]:
+        # The client refuses an empty key, takes None from OPENAI_API_KEY, and sends OPENAI_ORG_ID to any server.
+        self._settings: dict[str, Any] = {"base_url": base_url, "api_key": api_key or "none"}
+        unsent = ["OpenAI-Organization", "OpenAI-Project", *([] if api_key else ["Authorization"])]
+        self._options: Any = {"headers": {name: openai.Omit() for name in unsent}}
+        self._limit = "max_tokens"
+        self._streams = False
+        self._refused: set[str] = set()
+        self.left_out: dict[str, Any] = {}
         """The sampling settings that affect replies but were refused by the server, with their intended values."""
-        return dict(self._dialect.left_out)
+        self._strangers = False
+        self._refusals = (0, "")  # how many in a row, and what they say
+        self._last_failure = "no answer"
+        self._trouble: str | None = None
+        self._answered = time.monotonic()
+        self._counts_whole_prompts = False
+        self._client: openai.AsyncOpenAI | None = None
+        self._name, self.window = self._find(model, window)
+        self.served = {"model": self._name, "api": api}
+        """The server's own name of its model, and the API: what replies depend on beside the requested name."""
 
     def trouble(self) -> str | None:
-        return self._circuit.trouble
+        return self._trouble
 
     def expect_strangers(self) -> None:
-        self._circuit.strangers = True
+        self._strangers = True
 
     async def close(self) -> None:
         if self._client is not None:
             await self._client.close()
             self._client = None
 
-    def _open(self) -> None:
-        """Create the HTTP client and the limit on requests, which belong to the event loop that first uses them."""
-        import aiohttp
-
-        self._client = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=CONNECTIONS),
-            timeout=aiohttp.ClientTimeout(total=None),
-            headers={**self._headers, "Content-Type": "application/json"},
-            # Not trust_env, which would also take a user and password for this server from ~/.netrc.
-            proxy=_proxy_for(self.base_url),
-        )
-        self._slots = asyncio.Semaphore(CONNECTIONS)
-
-    def _listed_models(self) -> dict[str, Card]:
-        """Return the server's models by name. Raises :class:`BackendUnavailable` without a server or a list."""
+    async def complete(self, request: Request) -> Reply:
+        require_room(request, self.window)
+        began = time.monotonic()
         try:
-            return cards_in(self._get(f"{self.base_url}/models"))
-        except urllib.error.HTTPError as refusal:
-            with refusal:
-                raise self._cannot_list(refusal.code, refusal.headers, refusal.read()) from None
-        except OSError as failure:
-            reason = getattr(failure, "reason", failure)
-            raise BackendUnavailable(
-                f"no server answers at {self.base_url} ({_describe(reason)}); start one there, or give its base_url "
-                "(it usually ends in /v1)"
-            ) from failure
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, HTTPException) as odd:
-            raise BackendUnavailable(
-                f"{self.base_url}/models is not an OpenAI-compatible server's list of models; check base_url"
-            ) from odd
+            async with asyncio.timeout(self._policy.deadline_s):
+                reply = await self._reply(request)
+        except (TimeoutError, openai.OpenAIError) as spent:
+            raise self._late(time.monotonic() - began) from spent
+        except BackendUnavailable as verdict:
+            self._trouble = str(verdict)
+            raise
+        except BackendError as refusal:
+            self._works()
+            self._count(refusal)
+            raise
+        self._works()
+        self._refusals = (0, "")
+        return reply
 
-    def _cannot_list(self, status: int, headers: Mapping[str, str], body: bytes) -> Exception:
-        """Return the error that a status means for the list of models, before there is any request."""
-        failure = self._refused(status, headers, body)
-        if status == 404:
-            better = self._better_address()
-            if better:
-                return BackendUnavailable(f"{self.base_url} is not the address of the server's API; give {better}")
-        if isinstance(failure, RetryableError):
-            return BackendUnavailable(f"the server at {self.base_url} is not ready ({failure}); try again in a while")
-        return failure
+    def _works(self) -> None:
+        self._answered = time.monotonic()
+        self._trouble = None
 
-    def _better_address(self) -> str | None:
-        """Return the address of the API, if the given one lacks its ``/v1`` or names one of its pages."""
-        bare = self.base_url
-        for page in ("/chat/completions", "/completions", "/models"):
-            bare = bare.removesuffix(page)
-        for address in (bare, f"{bare}/v1"):
-            if address == self.base_url:
-                continue
-            try:
-                cards_in(self._get(f"{address}/models"))
-            except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, HTTPException):
-                continue
-            return address
-        return None
+    def _late(self, waited_s: float) -> Exception:
+        says = f"no reply in {waited_s:.0f} s; the server's last failure: {self._last_failure}"
+        if time.monotonic() - self._answered < self._policy.gone_after_s:
+            return BackendError(says)
+        self._trouble = f"the server at {self.base_url} is gone: {says}; start it again and run the same command"
+        return BackendUnavailable(self._trouble)
 
-    def _listed_name(self, cards: Mapping[str, Card]) -> str:
-        name = name_in(cards, self.model)
-        if name is None:
-            raise BackendUnavailable(
-                f"the server at {self.base_url} has no model {self.model!r}; "
-                f"it has {', '.join(sorted(cards)) or 'none'}"
-            )
-        return name
+    def _count(self, refusal: BackendError) -> None:
+        """Raise :class:`BackendUnavailable` after too many equal refusals, except of a filter or to strangers."""
+        if self._strangers or isinstance(refusal, ContentFiltered):
+            return
+        count, before = self._refusals
+        self._refusals = (count + 1 if before == str(refusal) else 1, str(refusal))
+        if self._refusals[0] >= SAME_REFUSALS:
+            self._trouble = f"{SAME_REFUSALS} requests in a row met the same refusal: {refusal}"
+            raise BackendUnavailable(self._trouble) from refusal
 
-    def _page(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Return the JSON at a path beside the API, or ``None`` if the server has none. With ``body``, send that."""
-        try:
-            return self._get(self.base_url.removesuffix("/v1") + path, body)
-        except (OSError, ValueError, RecursionError, HTTPException):
-            return None
-
-    def _get(self, address: str, body: Mapping[str, Any] | None = None) -> Any:
-        timeout_s = min(FIRST_ANSWER_S, self._policy.attempt_s)
-        page = urllib.request.Request(address, headers=self._headers)
-        if body is not None:
-            page.data = json.dumps(body).encode()
-            page.add_header("Content-Type", "application/json")
-            timeout_s = self._policy.attempt_s  # a model may be loaded first
-        with urllib.request.urlopen(page, timeout=timeout_s) as answer:
-            data = answer.read()
-            if answer.headers.get("Content-Encoding") == "gzip":  # although it was not requested
-                data = gzip.decompress(data)
-        return json.loads(data)
-
-    async def _once(self, request: Request) -> Reply:
-        sent = self._body(request)
-        status, headers, content = await self._sent(sent)
-        while status in (400, 422) and self._dialect.learn(sent.keys() - self.extra.keys(), content):
+    async def _reply(self, request: Request) -> Reply:
+        """Send a request until a reply is of use. The client repeats failures; this repeats useless replies."""
+        useless = 0
+        while True:
             sent = self._body(request)
-            status, headers, content = await self._sent(sent)
-        if status >= 300:
-            raise self._refused(status, headers, content)
-        try:
-            body = joined(content) if is_stream(content) else json.loads(content)
-        except (ValueError, RecursionError) as broken:
-            if content.lstrip().startswith(b"<"):  # a proxy's page, which is the same for every request
-                why = f"a web page instead of a reply: {_begins(content)}"
-                raise RetryableError(why, attempts=ATTEMPTS_WITHOUT_TEXT) from broken
-            raise RetryableError(f"half a reply: {_begins(content)}") from broken
-        failure = error_in(body)
-        if failure is not None:
-            raise self._refused(failure[0], headers, failure[1])
-        try:
-            reply = reply_in(body, request)
-        except (KeyError, TypeError, IndexError, AttributeError) as odd:
-            why = f"a reply of another form: {_begins(content)}"
-            raise RetryableError(why, attempts=ATTEMPTS_WITHOUT_TEXT) from odd
-        require_whole_prompt(body, len(request.ids), self._api == "completions", self._owner)
-        missing = [f"{name}={value}" for name, value in self._dialect.left_out.items() if name not in sent]
-        return replace(reply, sampling_left_out=", ".join(missing)) if missing else reply
+            try:
+                content = await self._open().post(PATHS[self._api], body=sent, cast_to=str, options=self._options)
+                return self._read(content, request, sent)
+            except _Resend:
+                continue
+            except RetryableError as failure:
+                self._note(str(failure))
+                useless += 1
+                if useless == USELESS_REPLIES:
+                    raise BackendError(f"no reply after {useless} attempts; the last: {failure}") from failure
+            await asyncio.sleep(random.uniform(0, USELESS_WAIT_S))
 
-    async def _sent(self, body: Mapping[str, Any]) -> tuple[int, Mapping[str, str], bytes]:
-        """Send a request's body once, and return the response's status, headers and content."""
-        import aiohttp
+    def _open(self) -> openai.AsyncOpenAI:
+        """Return the client, which belongs to the event loop that first uses it."""
+        if self._client is None:
+            timeout = openai.Timeout(self._policy.attempt_s, pool=None)
+            # Following a redirect could turn the POST into a GET without a body.
+            http = _Http(self._note, self._judge, follow_redirects=False, timeout=timeout)
+            # The deadline ends the retries.
+            self._client = openai.AsyncOpenAI(**self._settings, http_client=http, max_retries=10_000, timeout=timeout)
+        return self._client
 
-        try:
-            async with asyncio.timeout(self._policy.attempt_s):
-                data = json.dumps(body).encode()
-                address = f"{self.base_url}/{PATHS[self._api]}"
-                # Following a redirect could turn the POST into a GET without a body.
-                async with self._client.post(address, data=data, allow_redirects=False) as answer:
-                    return answer.status, answer.headers, await answer.read()
-        except TimeoutError as late:
-            raise RetryableError(f"no reply within {self._policy.attempt_s:g} s") from late
-        except (aiohttp.ClientError, OSError) as failure:
-            raise RetryableError(_describe(failure)) from failure
+    def _note(self, failure: str) -> None:
+        self._last_failure = self._trouble = failure
+
+    def _judge(self, response: Any) -> None:
+        """Raise what no retry changes, past the client's retries."""
+        self._refuse(response.status_code, response.text, response.headers, json.loads(response.request.content))
+
+    def _refuse(self, status: int, content: str, headers: Mapping[str, str], sent: Mapping[str, Any]) -> None:
+        if status in (400, 422, 500) and self._learn(message_in(content), sent):
+            raise _Resend
+        failure = self._failure(status, content, headers)
+        if not isinstance(failure, RetryableError):
+            raise failure
+        self._note(str(failure))
+
+    def _failure(self, status: int, content: str, headers: Mapping[str, str]) -> Exception:
+        for secret in self._secrets:
+            content = content.replace(secret, "***")
+        return failure_of(status, content, headers, self.base_url)
 
     def _body(self, request: Request) -> dict[str, Any]:
-        body = {"model": self._name} | self._dialect.fields(request, self._api == "completions")
-        if self._api == "completions":
-            body["prompt"] = request.ids
-        else:
+        fields = NEUTRAL | {
+            "temperature": self.sampling.for_request(request).temperature,
+            "top_p": self.sampling.top_p,
+            "seed": self.sampling.seed_for(request),
+        }
+        if not (request.thoughts.special and self._api == "completions"):
+            del fields["skip_special_tokens"]
+        if not self._streams:
+            del fields["stream_options"]
+        body = {name: value for name, value in fields.items() if value is not None and name not in self._refused}
+        body |= {"model": self._name, self._limit: request.max_tokens}
+        if self._streams:
+            body["stream"] = True
+        if self._api == "chat":
             body["messages"] = [{"role": "user", "content": request.text}]
+        else:
+            body["prompt"] = request.ids
         return body | self.extra
 
-    def _refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Exception:
-        """Return the error for a status: worth a retry, final for this request, or final for every request."""
-        message = message_in(body)
-        why = f": {message[:300]}" if message else ""
-        for secret in self._secrets:
-            why = why.replace(secret, "***")
-        if status < 400:
-            where = headers.get("Location", "an address that it does not name")
-            return BackendUnavailable(
-                f"the server at {self.base_url} redirects requests to {where} (status {status}); give that base_url"
+    def _learn(self, says: str, sent: Mapping[str, Any]) -> bool:
+        """Leave out the fields that a refusal names, and return whether to send the request again."""
+        if not sent.get("stream") and _STREAMS_ONLY.search(says):
+            self._streams = True
+            return True
+        if "max_tokens" in sent and "max_completion_tokens" in says:
+            self._limit = "max_completion_tokens"
+            return True
+        ours = sent.keys() & {*NEUTRAL, "seed", "temperature"} - self.extra.keys()
+        named = {name for name in ours if _names(says, name)}
+        # Servers that take only one of temperature and top_p name both.
+        for name in named - {"temperature"} or named:
+            if sent[name] != NEUTRAL.get(name) and name not in self._refused:
+                value = self.left_out[name] = self.sampling.seed if name == "seed" else sent[name]
+                _LOG.warning("the server at %s takes no %s; its own is in effect, not %s", self.base_url, name, value)
+            self._refused.add(name)
+        return bool(named)
+
+    def _read(self, content: str, request: Request, sent: Mapping[str, Any]) -> Reply:
+        """Return the reply in a response with status 200. Raises :class:`RetryableError` if it is of no use."""
+        try:
+            streamed = content.lstrip().startswith(("data:", "event:", ":"))
+            body = _joined(content) if streamed else json.loads(content)
+            if body.get("error") and not body.get("choices"):
+                self._refuse(_status_of(body["error"]), json.dumps(body), {}, sent)
+                raise RetryableError(self._last_failure)
+            choice = body["choices"][0]
+            message = choice.get("message") or {}
+            text, thinking = _text(choice.get("text", message.get("content")))
+            usage = body.get("usage")
+            counted = _tokens(usage, "prompt_tokens")
+            cached = _tokens(usage, "prompt_tokens_details", "cached_tokens")
+        except _ODD_FORM as odd:
+            raise RetryableError(f"half a reply, or a reply of another form: {content[:80]!r}") from odd
+        thinking = message.get("reasoning_content") or message.get("reasoning") or thinking
+        reason = str(choice.get("finish_reason")).lower()
+        cut = reason in TRUNCATED
+        if _FILTERED.search(reason):
+            raise ContentFiltered(f"the content filter took the reply (finish_reason {reason!r}); {WITHOUT_FILTER}")
+        if choice.get("error") or _BROKEN_OFF.search(reason):
+            raise RetryableError(f"the reply broke off (finish_reason {reason!r})")
+        if message.get("refusal") and not text:
+            raise BackendError(f"the model refuses to reply: {str(message['refusal'])[:300]}")
+        if thinking and not text and cut:  # the driver reports every unfinished thought
+            text, thinking = f"<think>{thinking}", ""
+        if self._api == "chat" and not (thinking or cut):
+            text = _with_thought_closed(text, request)
+        parts = request.thoughts.split(text, separated=bool(thinking))
+        if parts.finished and not parts.text:
+            if cut:
+                raise BackendError("no text in the reply; if the model thinks first, raise thinking_tokens")
+            raise RetryableError(f"no text in the reply (finish_reason {reason!r})")
+        self._require_whole_prompt(len(request.ids), counted, cached)
+        return Reply(
+            whole_characters(text),
+            "length" if cut else "stop",
+            counted or len(request.ids),
+            _tokens(usage, "completion_tokens"),
+            cached,
+            thinking=whole_characters(thinking or ""),
+            sampling_left_out=", ".join(f"{name}={value}" for name, value in self.left_out.items() if name not in sent),
+        )
+
+    def _require_whole_prompt(self, sent: int, counted: int, cached: int) -> None:
+        """Raise :class:`BackendError` if the server's count of prompt tokens reveals that it truncated the prompt.
+
+        A chat server adds its template and may use another tokenizer, so the check is looser there. A server that has
+        counted a whole prompt may leave out cached tokens later.
+        """
+        least = sent - 2 if self._api == "completions" else min(0.6 * sent, sent - 32)
+        if counted and not self._counts_whole_prompts and counted + cached < least:
+            raise BackendError(
+                f"the server cut the prompt: {sent:,} tokens were sent and it read {counted:,}; raise the server's "
+                "window (vLLM: --max-model-len; llama.cpp: --ctx-size; Ollama: num_ctx) or lower chunk_tokens"
             )
-        if status == 429 and is_spent_for_today(body):
-            return BackendUnavailable(
-                f"the server at {self.base_url} has no quota left for today (status 429){why}; try again tomorrow, or "
-                "give a key or model with a larger quota"
+        self._counts_whole_prompts = self._counts_whole_prompts or counted > 0
+
+    def _find(self, model: str, window: int | None) -> tuple[str, int]:
+        """Return the server's name of a model, and its window."""
+        try:
+            cards = cards_in(self._get("/models"))
+        except openai.APIStatusError as refusal:
+            if window and refusal.status_code in (404, 405):  # no list
+                return model, window
+            raise self._cannot_list(refusal) from None
+        except openai.APIConnectionError as failure:
+            says = f"no server answers at {self.base_url} ({_describe(failure.__cause__ or failure)})"
+            raise BackendUnavailable(f"{says}; start one there, or give its base_url") from failure
+        except _ODD_FORM as odd:
+            says = f"{self.base_url}/models is not an OpenAI-compatible server's list of models; check base_url"
+            raise BackendUnavailable(says) from odd
+        found = card_of(cards, model)
+        if found is None:
+            has = ", ".join(sorted(cards)) or "none"
+            raise BackendUnavailable(f"the server at {self.base_url} has no model {model!r}; it has {has}")
+        name, card = found
+        window = window or window_of(card, cards.get(card.get("parent"), {}), name, self._page)
+        if not window:
+            raise ValueError(
+                f"the server at {self.base_url} does not report the window of {model!r}; give it in tokens (--window N)"
             )
-        if status == 429 and is_out_of_credit(body):
-            return BackendUnavailable(f"the server at {self.base_url} has no credit left (status 429){why}")
-        if self._api == "completions" and takes_only_text(message):  # the LiteLLM proxy's has status 500
-            return BackendUnavailable(
-                f"the server at {self.base_url} takes no token ids as a prompt (status {status}){why}; {NEEDS_CHAT}"
-            )
-        if status in _RETRYABLE or (status >= 500 and status not in _NEVER):
-            return RetryableError(f"status {status}{why}", after=headers.get("Retry-After") or retry_after_in(body))
-        if status == 403 and is_flagged(body):
-            return ContentFiltered(
-                f"the server's content filter refuses the prompt (status 403){why}; {WITHOUT_FILTER}"
-            )
-        if status in (401, 403):
-            return BackendUnavailable(
-                f"the server at {self.base_url} refuses the API key (status {status}){why}; give the right api_key"
-            )
-        if status == 402:
-            return BackendUnavailable(f"the server at {self.base_url} wants to be paid first (status 402){why}")
-        if status == 404:
-            fix = f"; {NEEDS_CHAT}" if self._api == "completions" else ""
-            return BackendUnavailable(
-                f"the server at {self.base_url} does not know this address or the model {self.model!r} "
-                f"(status 404){why}{fix}"
-            )
-        return BackendError(f"the server refuses the request (status {status}){why}")
+        return name, window
+
+    def _cannot_list(self, refusal: openai.APIStatusError) -> Exception:
+        if refusal.status_code == 404 and "data" in self._page("/v1/models"):
+            return BackendUnavailable(f"{self.base_url} is not the address of the API; give {self.base_url}/v1")
+        failure = self._failure(refusal.status_code, refusal.response.text, refusal.response.headers)
+        if isinstance(failure, RetryableError):
+            return BackendUnavailable(f"the server at {self.base_url} is not ready ({failure}); try again")
+        return failure
+
+    def _get(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Return the JSON at a path of the API or at a whole address. With ``body``, send that."""
+        # A model may be loaded before a POST is answered.
+        timeout_s = self._policy.attempt_s if body else min(FIRST_ANSWER_S, self._policy.attempt_s)
+        with openai.OpenAI(**self._settings, max_retries=0, timeout=timeout_s) as client:
+            if body:
+                return json.loads(client.post(path, body=body, cast_to=str, options=self._options))
+            return json.loads(client.get(path, cast_to=str, options=self._options))
+
+    def _page(self, path: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        """Return the table at a path beside the API, or an empty one if the server has none."""
+        try:
+            page = self._get(self.base_url.removesuffix("/v1") + path, body)
+        except (openai.OpenAIError, ValueError, RecursionError):
+            return {}
+        return page if isinstance(page, Mapping) else {}
 
 
-def _address(base_url: str, api_key: str | None) -> tuple[str, dict[str, str]]:
-    """Return the address without its user name and password, and the headers that authenticate.
-
-    Error messages repeat neither the address nor the key, because the address may contain a password.
-    """
+def _public_address(base_url: str, api_key: str) -> str:
+    """Return the address without its user name and password, for error messages."""
+    # The client would print a wrong address with its password, and a wrong key.
     try:
-        parts = urlsplit(base_url)
-        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        parts = urlsplit(base_url if base_url.isprintable() else "")
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and not parts.query
     except ValueError:  # a port that is no number
         usable = False
-    if not usable or parts.query or parts.fragment or not base_url.isprintable() or " " in base_url:
-        raise ValueError("base_url must be an address such as http://localhost:8000/v1, without spaces, ? and #")
-    # Without the password, because error messages name this address.
-    public = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
-    if api_key:
-        if not (api_key.isascii() and api_key.isprintable()) or " " in api_key:
-            raise ValueError("the API key has a line break, a space or a character that no key has; give the key alone")
-        return public, {"Authorization": f"Bearer {api_key}"}
-    if parts.username or parts.password:
-        pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
-        return public, {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
-    return public, {}
+    if not usable or " " in base_url:
+        raise ValueError("base_url must be an address such as http://localhost:8000/v1, without spaces and ?")
+    if not (api_key.isascii() and api_key.isprintable()) or " " in api_key:
+        raise ValueError("the API key has a line break, a space or a character that no key has; give the key alone")
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
 
 
-def _proxy_for(address: str) -> str | None:
-    """Return the proxy that the environment names for an address, as urllib does for the list of models."""
-    parts = urlsplit(address)
-    proxy = urllib.request.getproxies().get(parts.scheme)
-    if not proxy or urllib.request.proxy_bypass(parts.netloc):
-        return None
-    # To urllib, the proxy of an https address speaks plain HTTP, whatever scheme it is given with.
-    if parts.scheme == "https" or "://" not in proxy:
-        return f"http://{proxy.rpartition('://')[2]}"
-    return proxy
+def _describe(failure: BaseException) -> str:
+    return one_line(f"{type(failure).__name__}: {failure}")
 
 
-def _begins(body: bytes) -> str:
-    return repr(body[:80].decode(errors="replace"))
+def _names(says: str, field: str) -> bool:
+    """Return whether a text names a field of a request, as it is sent or in camel case."""
+    first, *rest = field.split("_")
+    return re.search(rf"(?<!\w)({field}|{first + ''.join(map(str.title, rest))})(?!\w)", says) is not None
 
 
-def _describe(failure: object) -> str:
-    return f"{type(failure).__name__}: {failure}" if str(failure) else type(failure).__name__
+def _status_of(error: Any) -> int:
+    """Return the status that an error in a response with status 200 stands for."""
+    code = error.get("code") if isinstance(error, dict) else None
+    if isinstance(code, int) and 400 <= code < 600:
+        return code
+    return 400 if "context" in str(error) else 500
+
+
+def _tokens(usage: Any, *names: str) -> int:
+    """Return a number of tokens; 0 if the server does not state it."""
+    for name in names:
+        usage = usage.get(name) if isinstance(usage, dict) else None
+    return max(0, usage) if isinstance(usage, int) else 0
+
+
+def _with_thought_closed(text: str, request: Request) -> str:
+    """Close the thought that the chat template here opened, if a complete reply of a chat server has no mark of one.
+
+    Such a server renders a chat template with thinking switched off, or removes thoughts from replies.
+    """
+    thoughts = request.thoughts
+    if not thoughts.opened or thoughts.split(text).finished:
+        return text
+    apart = thoughts.split(text, separated=True)
+    return thoughts.family.closing + text if apart.finished and not apart.thinking else text
+
+
+def _text(content: Any) -> tuple[str, str]:
+    """Return the text and the thoughts of a content, which may be a list of parts."""
+    if content is None or isinstance(content, str):
+        return content or "", ""
+    listed = [content] if isinstance(content, dict) else content
+    parts = [part if isinstance(part, dict) else {"text": part} for part in listed]
+    thoughts = [_text(part["thinking"])[0] for part in parts if part.get("type") == "thinking"]  # Mistral's
+    return "".join(part.get("text") or "" for part in parts), "".join(thoughts)
+
+
+def _joined(stream: str) -> dict[str, Any]:
+    """Return a stream's chunks as one response. Some servers stream although nobody requested it."""
+    usage = reason = None
+    texts = dict.fromkeys(("content", "reasoning_content", "reasoning"), "")
+    # Not splitlines(), which also breaks a text at U+2028.
+    lines = [line[5:].strip() for line in re.split("\r\n|\r|\n", stream) if line.startswith("data:")]
+    for chunk in (json.loads(line) for line in lines if line != "[DONE]"):
+        if chunk.get("error"):
+            return chunk
+        usage = chunk.get("usage") or usage
+        for part in (part for part in chunk.get("choices") or () if not part.get("index")):
+            reason = part.get("finish_reason") or reason
+            added = part.get("delta") or part.get("message") or {"content": part.get("text")}
+            texts = {name: text + _text(added.get(name))[0] for name, text in texts.items()}
+    if reason is None and "[DONE]" not in lines:
+        raise ValueError("the stream broke off")
+    return {"usage": usage, "choices": [{"message": texts, "finish_reason": reason}]}

@@ -117,7 +117,7 @@ def _how_to_continue(a: argparse.Namespace) -> str:
 def run(a: argparse.Namespace) -> int:
     from memagent_lib.evaluation import EvaluationPlan, judges, shared_text
     from memagent_lib.status_line import status_line
-    from memagent_lib.tracking import Experiment, engines_ended, evaluate_files, log_agent, policy_name
+    from memagent_lib.tracking import Experiment, evaluate_files, log_agent, policy_name
 
     # Every option is checked, and the store opened, before a model is loaded, which can take minutes.
     out, files = _checked_paths(a)
@@ -154,7 +154,7 @@ def run(a: argparse.Namespace) -> int:
         agent.close()
         if judge:
             judge.close()
-    _print_tables(results, rows, policy, engines_ended(agent))
+    _print_tables(results, rows, policy)
     if a.wrong:
         _save_wrong(plan, results, a.wrong)
     with status_line("writing the page of readings"):
@@ -169,7 +169,7 @@ def run(a: argparse.Namespace) -> int:
     return 0 if rows["score"].notna().any() else 1
 
 
-def _print_tables(results: Sequence[Result], rows: pd.DataFrame, policy: str, ended: Sequence[str]) -> None:
+def _print_tables(results: Sequence[Result], rows: pd.DataFrame, policy: str) -> None:
     """Print the scores, and to standard error what a reader of them has to know."""
     from memagent_lib.evaluation import (
         bad_memory_notes,
@@ -187,7 +187,7 @@ def _print_tables(results: Sequence[Result], rows: pd.DataFrame, policy: str, en
     if len(table):
         print(f"\nby the benchmarks' own metrics, in per cent:\n{table.to_string(index=False)}")
     replaced = rows.attrs.get("replaced", ())
-    warn(*mixtures(rows), *ended, *bad_memory_notes(rows), *replaced, *failure_reasons(rows)[:MOST_REASONS])
+    warn(*mixtures(rows), *bad_memory_notes(rows), *replaced, *failure_reasons(rows)[:MOST_REASONS])
 
 
 def _checked_paths(a: argparse.Namespace) -> tuple[Path, list[Path]]:

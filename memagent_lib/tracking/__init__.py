@@ -7,7 +7,6 @@ from memagent_lib.tracking.all_evaluations import different_kinds, evaluation_ro
 from memagent_lib.tracking.choosing import choose, choose_readers, differing, evaluations, run_names
 from memagent_lib.tracking.evaluations import (
     by_variant,
-    engines_ended,
     evaluate_files,
     load_readings,
     load_results,
@@ -39,7 +38,6 @@ __all__ = [
     "choose_readers",
     "different_kinds",
     "differing",
-    "engines_ended",
     "evaluate_files",
     "evaluation_rows",
     "evaluations",

@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from memagent_lib.agent import Agent
-from memagent_lib.backends import EnginePool, shape_of
+from memagent_lib.backends import shape_of
 from memagent_lib.evaluation import (
     COLUMNS,
     EvaluationPlan,
@@ -154,20 +154,10 @@ def evaluate_files(
         settings["shared_question"] = [plan.shared_reading if result.sharing else "" for result in results]
     labels = {"policy": policy, "chunk_tokens": settings["chunk_tokens"]}
     rows = log_results(run, results, model, judgement, settings, **labels)
-    ended = engines_ended(agent)
-    if ended:
-        run.tags({"engines_ended": "; ".join(ended)})
     rows.attrs["replaced"] = save_rows(rows, folder, rows_file(policy))
     if rows.attrs["replaced"]:
         run.tags({"replaced": "; ".join(rows.attrs["replaced"])})
     return results, rows
-
-
-def engines_ended(agent: Agent) -> list[str]:
-    """Return a sentence for each of an agent's several engines that has ended early; their turns went to the others."""
-    if not isinstance(agent.backend, EnginePool):
-        return []
-    return [f"{ended}; its turns went to the other engines" for ended in agent.backend.ended]
 
 
 def settings_of(agent: Agent) -> dict[str, Any]:

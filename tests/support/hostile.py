@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import threading
 import time
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from unittest import mock
 
 Fault = Callable[[int], str | None]
 """Names the fault of the n-th POST, or ``None`` to answer it."""
@@ -39,7 +41,7 @@ class Server(ThreadingHTTPServer):
         self.bodies: list[dict[str, Any]] = []
         self.times: list[float] = []
         self.authorizations: list[str] = []
-        self.proxy_authorizations: list[str] = []
+        self.headers: list[dict[str, str]] = []
         self.refusal = ""
         self.fate: Callable[[str, int], str | None] = lambda body, attempt: None
         """Return the fault of each attempt at a request, whatever the order in which requests arrive."""
@@ -119,6 +121,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif fault == "half":
             self._raw(200, json.dumps(self.server.reply(body))[:25].encode())
+        elif fault == "torn":
+            self._raw(200, json.dumps(self.server.reply(body)).encode(), sent=25)
+            self.close_connection = True
         elif fault is not None:
             status, _, after = fault.partition("/")
             self._say(
@@ -134,19 +139,19 @@ class _Handler(BaseHTTPRequestHandler):
     def _note_authorization(self) -> None:
         with self.server.lock:
             self.server.authorizations.append(self.headers.get("Authorization", ""))
-            self.server.proxy_authorizations.append(self.headers.get("Proxy-Authorization", ""))
+            self.server.headers.append(dict(self.headers))
 
     def _say(self, status: int, body: dict[str, Any] | bytes, headers: dict[str, str] | None = None) -> None:
         self._raw(status, body if isinstance(body, bytes) else json.dumps(body).encode(), headers or {})
 
-    def _raw(self, status: int, data: bytes, headers: dict[str, str] | None = None) -> None:
+    def _raw(self, status: int, data: bytes, headers: dict[str, str] | None = None, sent: int | None = None) -> None:
         self.send_response(status)
         for name, value in (headers or {}).items():
             self.send_header(name, value)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        self.wfile.write(data)
+        self.wfile.write(data[:sent])
 
 
 ODD_REPLIES: dict[str, dict[str, Any]] = {
@@ -196,11 +201,17 @@ def fates(share: float, kinds: list[str], seed: int = 0) -> Callable[[str, int],
 
 @contextmanager
 def serving(**settings: Any) -> Iterator[Server]:
+    """Start a server, whose clients in this process wait only for moments before they repeat a request."""
     server = Server(**settings)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
+    waits = mock.patch.multiple("openai._base_client", INITIAL_RETRY_DELAY=0.01, MAX_RETRY_DELAY=0.05)
     try:
-        yield server
+        # Reading the certificates would take most of the time of a test; this folder has none.
+        certificates = mock.patch.dict(os.environ, SSL_CERT_DIR=os.path.dirname(__file__))
+        with waits, certificates, mock.patch("memagent_lib.backends.openai.USELESS_WAIT_S", 0.01):
+            os.environ.pop("SSL_CERT_FILE", None)
+            yield server
     finally:
         server.closing.set()
         server.shutdown()

@@ -1,7 +1,7 @@
 """Measure the processor time per turn of our client and of a bare loop, with a server that replies at once.
 
-The bare loop posts the same bodies with the same HTTP client and reads the text of the replies, without chunks,
-prompts or a trace. No engine is involved.
+The bare loop posts the same bodies with aiohttp alone and reads the text of the replies, without chunks, prompts or a
+trace. No engine is involved.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import aiohttp
 
 from experiments.studies.speed.material import QUESTION, document, recorded
 from experiments.studies.speed.results import Measured, Ratio, alternating
@@ -74,7 +76,7 @@ async def _round(texts: list[str], options: dict[str, Any], round_: int) -> list
         turns = sum(map(len, sent))
         sides = {
             "memagent": lambda: gather(agent.aread(text, QUESTION) for text in texts),
-            "bare loop": lambda: gather(_post_all(agent.backend, requests) for requests in sent),
+            "bare loop": lambda: _post_all(agent.backend, sent),
         }
         return [
             {"driver": name, "round": round_, "turns": turns, "cpu_ms": await _spent(work, turns)}
@@ -90,11 +92,16 @@ async def _spent(work: Callable[[], Awaitable[Any]], turns: int) -> float:
     return 1000 * (time.process_time() - before) / turns
 
 
-async def _post_all(backend: Any, requests: list[Request]) -> None:
+async def _post_all(backend: Any, readings: list[list[Request]]) -> None:
+    async with aiohttp.ClientSession() as session:
+        await gather(_post(backend, session, requests) for requests in readings)
+
+
+async def _post(backend: Any, session: aiohttp.ClientSession, requests: list[Request]) -> None:
     for request in requests:
-        # The same bytes that our client sends, so that only the work around the request differs.
+        # The same bodies that our client sends, so that only the work around the request differs.
         data = json.dumps(backend._body(request)).encode()
-        async with backend._client.post(f"{backend.base_url}/completions", data=data) as answer:
+        async with session.post(f"{backend.base_url}/completions", data=data) as answer:
             json.loads(await answer.read())["choices"][0]["text"]
 
 
