@@ -13,8 +13,8 @@ from pkgutil import resolve_name
 from typing import Any
 
 from memagent_lib.backends.interface import BackendUnavailable, Sampling, require_room
-from memagent_lib.system import LOCAL, ClusterError, end_ray, require_answer, require_packages, start_ray
 from memagent_lib.prompts import Request
+from memagent_lib.system import LOCAL, ClusterError, end_ray, require_answer, require_packages, start_ray
 from memagent_lib.trace import Reply
 
 _LOG = logging.getLogger("memagent_lib")

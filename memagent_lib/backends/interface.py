@@ -97,10 +97,7 @@ class Backend(Protocol):
 
 @runtime_checkable
 class Remote(Protocol):
-    """A backend whose model runs on a server that may become unavailable and return later."""
-
-    def trouble(self) -> str | None:
-        """Return why requests currently get no reply, or ``None`` if the last request got one."""
+    """A backend whose model runs on a server."""
 
     def expect_strangers(self) -> None:
         """Announce that requests come from unrelated clients.

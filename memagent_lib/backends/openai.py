@@ -120,16 +120,12 @@ class OpenAICompatible:
         self._strangers = False
         self._refusals = (0, "")  # how many in a row, and what they say
         self._last_failure = "no answer"
-        self._trouble: str | None = None
         self._answered = time.monotonic()
         self._counts_whole_prompts = False
         self._client: openai.AsyncOpenAI | None = None
         self._name, self.window = self._find(model, window)
         self.served = {"model": self._name, "api": api}
         """The server's own name of its model, and the API: what replies depend on beside the requested name."""
-
-    def trouble(self) -> str | None:
-        return self._trouble
 
     def expect_strangers(self) -> None:
         self._strangers = True
@@ -147,27 +143,21 @@ class OpenAICompatible:
                 reply = await self._reply(request)
         except (TimeoutError, openai.OpenAIError) as spent:
             raise self._late(time.monotonic() - began) from spent
-        except BackendUnavailable as verdict:
-            self._trouble = str(verdict)
-            raise
         except BackendError as refusal:
-            self._works()
+            self._answered = time.monotonic()
             self._count(refusal)
             raise
-        self._works()
+        self._answered = time.monotonic()
         self._refusals = (0, "")
         return reply
-
-    def _works(self) -> None:
-        self._answered = time.monotonic()
-        self._trouble = None
 
     def _late(self, waited_s: float) -> Exception:
         says = f"no reply in {waited_s:.0f} s; the server's last failure: {self._last_failure}"
         if time.monotonic() - self._answered < self._policy.gone_after_s:
             return BackendError(says)
-        self._trouble = f"the server at {self.base_url} is gone: {says}; start it again and run the same command"
-        return BackendUnavailable(self._trouble)
+        return BackendUnavailable(
+            f"the server at {self.base_url} is gone: {says}; start it again and run the same command"
+        )
 
     def _count(self, refusal: BackendError) -> None:
         """Raise :class:`BackendUnavailable` after too many equal refusals, except of a filter or to strangers."""
@@ -176,8 +166,7 @@ class OpenAICompatible:
         count, before = self._refusals
         self._refusals = (count + 1 if before == str(refusal) else 1, str(refusal))
         if self._refusals[0] >= SAME_REFUSALS:
-            self._trouble = f"{SAME_REFUSALS} requests in a row met the same refusal: {refusal}"
-            raise BackendUnavailable(self._trouble) from refusal
+            raise BackendUnavailable(f"{SAME_REFUSALS} requests in a row met the same refusal: {refusal}") from refusal
 
     async def _reply(self, request: Request) -> Reply:
         """Send a request until a reply is of use. The client repeats failures; this repeats useless replies."""
@@ -207,7 +196,7 @@ class OpenAICompatible:
         return self._client
 
     def _note(self, failure: str) -> None:
-        self._last_failure = self._trouble = failure
+        self._last_failure = failure
 
     def _judge(self, response: Any) -> None:
         """Raise what no retry changes, past the client's retries."""

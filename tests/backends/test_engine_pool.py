@@ -12,9 +12,9 @@ from ports import free_port
 from memagent_lib.agent import open_agent
 from memagent_lib.backends import open_backend
 from memagent_lib.backends.engine_pool import share_of
-from memagent_lib.system import ClusterError, started
 from memagent_lib.data import make
 from memagent_lib.evaluation import Result, evaluate, to_frame
+from memagent_lib.system import ClusterError, started
 from memagent_lib.text import Tokenizer
 
 
