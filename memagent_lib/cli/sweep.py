@@ -27,12 +27,6 @@ A list of points, above the tables, instead of a grid (or together with one: eac
   points = [{ policy = "before", model = "runs/warm/model" },
             { policy = "after", model = "runs/rl/model" }]
 
-Several engines for every point that evaluates, one per GPU, on this machine or a Ray cluster:
-
-  [cluster]
-  engines = 8
-  address = "head:6379"                        # or leave it out: a Ray on this machine
-
 Stages, one after the other, each with a notebook, parameters and a grid or points of its own: experiments/demo.toml.
 
   memagent sweep FILE.toml                     run what is not finished; the same command continues after any stop

@@ -48,7 +48,7 @@ from memagent_lib.inspector.static_pages import to_html
 from memagent_lib.pages import Page, render
 from memagent_lib.paths import absolute
 from memagent_lib.plots import accuracy_by_task, score_against_cost
-from memagent_lib.sweeps import gather_sweep, is_sweep, store_of_sweep, unfinished_points
+from memagent_lib.sweeps import gather_sweep, is_sweep, store_of_sweep, sweep_frame
 from memagent_lib.tracking import Experiment, Run, TrackingError, load_readings, load_runs
 
 if TYPE_CHECKING:
@@ -110,7 +110,8 @@ class EvaluationReport:
         if is_sweep(path):
             tracking = tracking or store_of_sweep(path)
             saved = _require_results(gather_sweep(path, tracking=tracking), path)
-            missing = unfinished_points(path)
+            points = sweep_frame(path)
+            missing = [f"{p.stage}, {p.point}: {p.status}" for p in points.itertuples() if p.status != "finished"]
         else:
             saved = _evaluated(path)
         try:

@@ -9,12 +9,11 @@ from memagent_lib.sweeps.runner import (
     run_sweep,
     show_sweep,
     store_of_sweep,
-    unfinished_points,
+    sweep_frame,
 )
-from memagent_lib.sweeps.specification import SweepCluster, SweepError, SweepSpec, SweepStage
+from memagent_lib.sweeps.specification import SweepError, SweepSpec, SweepStage
 
 __all__ = [
-    "SweepCluster",
     "SweepError",
     "SweepSpec",
     "SweepStage",
@@ -23,5 +22,5 @@ __all__ = [
     "run_sweep",
     "show_sweep",
     "store_of_sweep",
-    "unfinished_points",
+    "sweep_frame",
 ]

@@ -1,7 +1,7 @@
 """The definition of a sweep, from which its points are derived.
 
-A sweep is a grid, a list of points or a sequence of stages over notebooks. papermill infers the parameters of a
-notebook. Nothing here starts a process or uses MLflow.
+A sweep is a grid, a list of points or a sequence of stages over notebooks. Nothing here starts a process
+or uses MLflow.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ import hashlib
 import itertools
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +22,12 @@ from memagent_lib.paths import absolute, input_path
 from memagent_lib.plugins import is_plugin
 from memagent_lib.provenance import code_hash
 from memagent_lib.settings import SettingsError, parse, read_toml
-from memagent_lib.system import LOCAL
-from memagent_lib.tracking import policy_name
 
 OWN_PARAMETERS = ("tracking", "run_id", "point")
 """Parameters that the sweep itself sets in every notebook that has them."""
-NOTEBOOKS = "notebooks"
-"""The folder, in that of the sweep, of executed notebooks and the records of points."""
 FOLDER_MARK = "{folder}"
 POINT_MARK = "{point}"
 _MOST_NAME_BYTES = 120  # of 255 that a file system has room for; a stage's name, a digest and suffixes come on top
-# What papermill infers from an annotation, and the Python types that satisfy it.
-_TYPES = {"int": int, "float": (int, float), "str": str, "bool": bool, "list": list, "dict": dict}
 
 
 class SweepError(UserError, ValueError):
@@ -58,47 +50,11 @@ class SweepStage:
     def __post_init__(self) -> None:
         if not self.name:
             object.__setattr__(self, "name", Path(self.notebook).stem)  # the class is frozen
-        if not re.fullmatch(r"[\w-]+", self.name):  # it becomes a part of file names
-            raise SweepError(
-                f"a stage's name is made of letters, digits, - and _; got {self.name!r}; set another name in [[stage]]"
-            )
-        for name, values in self.grid.items():
-            if not isinstance(values, list | tuple) or not values:
-                raise SweepError(f"stage {self.name}: grid.{name} must be a list of values, got {values!r}")
-        if not self.points:
-            raise SweepError(f"stage {self.name} has an empty list of points; give at least one, or leave points out")
-        twice = sorted(set(self.grid).intersection(itertools.chain.from_iterable(self.points)))
-        if twice:
-            raise SweepError(
-                f"stage {self.name} has {', '.join(twice)} in points and in grid; leave one of the two out"
-            )
 
     def varied(self) -> Iterator[dict[str, Any]]:
         """Yield, for each point, the parameters that differ within the stage."""
         for point, values in itertools.product(self.points, itertools.product(*self.grid.values())):
             yield dict(point) | dict(zip(self.grid, values, strict=True))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepCluster:
-    """The engines of every point that evaluates, and the Ray cluster for them (``local``: a Ray for each point).
-
-    They change no result, so a point's key does not depend on them. 0 engines leave notebooks as they are.
-    """
-
-    engines: int = 0
-    address: str = LOCAL
-
-    def __post_init__(self) -> None:
-        if self.engines < 0:
-            raise SweepError(f"cluster.engines must be at least 1, or 0 for none; got {self.engines}")
-        if self.address != LOCAL and not self.engines:
-            raise SweepError(f"cluster.address {self.address!r} needs cluster.engines, the engines of each point")
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The parameters of notebooks that the engines set; none without engines."""
-        return {"engines": self.engines, "cluster": self.address} if self.engines else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +64,7 @@ class SweepSpec:
     A sweep of one notebook may set ``notebook``, ``grid`` and ``points`` instead of ``stage``. Every notebook gets
     those of ``parameters`` that it declares. In parameters that are texts, ``{folder}`` stands for the sweep's folder,
     and ``{point}`` for a file name made of the values that vary. ``tracking`` is an MLflow store: a folder or an
-    address. ``cluster`` sets the parameters ``engines`` and ``cluster`` of every notebook that has them.
+    address.
     """
 
     name: str
@@ -120,27 +76,14 @@ class SweepSpec:
     tracking: str = "runs"
     workers: int = 1
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    cluster: SweepCluster = field(default_factory=SweepCluster)
 
     def __post_init__(self) -> None:
         if not self.stages:
             raise SweepError(f"the sweep {self.name!r} has no stages; give a notebook, or [[stage]] tables")
         if not self.notebook and (self.grid or list(self.points) != [{}]):
-            raise SweepError(
-                f"the sweep {self.name!r} has a grid or points, but no notebook of its own; move them into a [[stage]]"
-            )
-        names = [stage.name for stage in self.stages]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise SweepError(f"two stages are called {', '.join(twice)}; names must differ")
+            raise SweepError("grid and points need a notebook beside them; move them into a [[stage]]")
         if self.workers < 1:
             raise SweepError(f"workers must be at least 1, got {self.workers}")
-        cluster = self.cluster
-        if cluster.engines and cluster.address == LOCAL and self.workers > 1:
-            raise SweepError(
-                f"{self.workers} workers would each start {cluster.engines} engines on the same cores; set workers to "
-                "1, or start one Ray for all (ray start --head) and set cluster.address to its address"
-            )
 
     @property
     def stages(self) -> tuple[SweepStage, ...]:
@@ -163,121 +106,107 @@ class SweepSpec:
 
 
 class PointState(StrEnum):
-    """The state of a point. All states but ``WAITING`` have MLflow's names."""
+    """The state of a point."""
 
     WAITING = "not run"
-    RUNNING = "RUNNING"
-    FINISHED = "FINISHED"
-    FAILED = "FAILED"
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, eq=False)
 class SweepPoint:
     """One notebook with one set of parameters.
 
-    ``varied`` has the parameters that differ within the stage; ``defaults`` has the notebook's own values as text.
-    ``key`` is a hash of everything that the result depends on, except the contents of data files.
+    ``varied`` has the parameters that differ within the stage, and ``label`` names them. ``declared`` names all
+    parameters of the notebook. ``key`` is a hash of everything that the result depends on, except the contents of data
+    files. ``output`` is the path of the executed notebook.
     """
 
     stage: str
     varied: Mapping[str, Any]
+    label: str
+    file_name: str
     notebook: Path
     parameters: dict[str, Any]
-    defaults: dict[str, str]
+    declared: Sequence[str]
     key: str
-    folder: Path
-    file_name: str
-    """The label as a file name. It is empty if no parameter varies."""
-
-    @cached_property
-    def label(self) -> str:
-        return _label(self.varied)
+    output: Path
 
     @property
     def name(self) -> str:
         return f"{self.stage} {self.label}".strip()
 
     @property
-    def run_name(self) -> str:
-        """The name of the point's MLflow run: its stage and what varies, in words, without folders and brackets."""
-        words = []
-        for name, value in self.varied.items():
-            values = value if isinstance(value, list) else [value]
-            plain = [str(each).removeprefix(f"{FOLDER_MARK}/") for each in values]
-            text = " + ".join(policy_name(each) if "/" in each else each for each in plain)
-            if name == "policy":
-                words.insert(0, text)
-            # A policy's name stands for its model.
-            elif name != "model" or "policy" not in self.varied:
-                words.append(f"{name} {text}")
-        return f"{self.stage} {', '.join(words)}".strip()
+    def record(self) -> Path:
+        """The file with the point's state."""
+        return self.output.with_suffix(".json")
 
-    @property
-    def output(self) -> Path:
-        """The path of the executed notebook. The point's record is in the same folder."""
-        name = f"{self.stage}--{self.file_name}" if self.label else self.stage
-        return self.folder / NOTEBOOKS / f"{name}.ipynb"
+    def to_record(self) -> dict[str, Any]:
+        """Return what must be known about a point to read its state and results."""
+        names = ("stage", "varied", "parameters", "key")
+        record = self.record.relative_to(self.record.parents[1])
+        return {name: getattr(self, name) for name in names} | {"point": self.label, "record": str(record)}
 
 
 def plan(spec: SweepSpec) -> list[list[SweepPoint]]:
     """Return the points of each stage.
 
     A point's key covers its notebook, its parameters, the library's code and all points of earlier stages. Raises
-    :class:`SweepError` for unknown parameters, wrong types and missing files.
+    :class:`SweepError` for unknown parameters and for two points of one name.
     """
     declared = {stage.name: notebook_parameters(input_path(stage.notebook)) for stage in spec.stages}
     unused = sorted(set(spec.parameters) - set().union(*declared.values()))
     if unused:
-        raise SweepError(
-            f"no notebook of the sweep {spec.name!r} has the parameter {', '.join(unused)}; leave it out of "
-            "[parameters], or add it to a notebook's parameters cell"
-        )
-    engines = set(spec.cluster.parameters)
-    if engines and not any(engines <= set(known) for known in declared.values()):
-        raise SweepError(
-            f"no notebook of the sweep {spec.name!r} has the parameters engines and cluster, as [cluster] needs"
-        )
+        raise SweepError(f"no notebook of the sweep {spec.name!r} has the parameter {', '.join(unused)}")
     planned = []
     before = code_hash()  # extended after every stage, because points depend on all stages before theirs
     for stage in spec.stages:
-        names = _file_names([_label(varied) for varied in stage.varied()], spec.path / NOTEBOOKS, stage.name)
-        points = [_point(spec, stage, varied, declared[stage.name], before, names) for varied in stage.varied()]
-        if len({point.output for point in points}) < len(points):
-            raise SweepError(f"stage {stage.name} has the same point twice; remove one of the two")
+        points = [_point(spec, stage, varied, declared[stage.name], before) for varied in stage.varied()]
         planned.append(points)
         before = _digest([before, *(point.key for point in points)])
+    outputs = [point.output for point in itertools.chain.from_iterable(planned)]
+    twice = sorted({output.stem for output in outputs if outputs.count(output) > 1})
+    if twice:
+        raise SweepError(f"two points or stages are called {', '.join(twice)}; names must differ")
     return planned
 
 
 def _point(
-    spec: SweepSpec,
-    stage: SweepStage,
-    varied: dict[str, Any],
-    known: Mapping[str, dict[str, str]],
-    before: str,
-    names: Mapping[str, str],
+    spec: SweepSpec, stage: SweepStage, varied: dict[str, Any], declared: Sequence[str], before: str
 ) -> SweepPoint:
     notebook = input_path(stage.notebook)
-    file_name = names[_label(varied)]
-    shared = {name: value for name, value in spec.parameters.items() if name in known}
+    label = _label(varied)
+    file_name = _file_name(label)
+    shared = {name: value for name, value in spec.parameters.items() if name in declared}
     marks = {FOLDER_MARK: str(spec.path), POINT_MARK: file_name or "all"}
     parameters = _filled(shared | dict(stage.parameters) | varied, marks)
-    parameters = {name: _as_declared(value, known.get(name, {})) for name, value in parameters.items()}
-    _check(stage, notebook, known, parameters)
-    twice = sorted(set(parameters) & set(spec.cluster.parameters))
-    if twice:
-        raise SweepError(f"stage {stage.name}: {', '.join(twice)} is set by [cluster] too; remove one of the two")
+    # papermill only warns of an unknown parameter.
+    for name in parameters:
+        if name not in declared or name in OWN_PARAMETERS:
+            listed = ", ".join(known for known in declared if known not in OWN_PARAMETERS)
+            raise SweepError(f"stage {stage.name} sets {name}, but can set {listed}{nearest(name, declared)}")
     return SweepPoint(
         stage=stage.name,
         varied=varied,
+        label=label,
+        file_name=file_name,
         notebook=notebook,
         parameters=parameters,
-        defaults={name: declared["default"] for name, declared in known.items()},
+        declared=declared,
         # Covers no data that a parameter names; what earlier stages wrote is covered by `before`.
         key=_digest([_source_of(notebook), parameters, before, *_sources_named(parameters, spec.path)]),
-        folder=spec.path,
-        file_name=file_name,
+        output=spec.path / "notebooks" / f"{'--'.join(filter(None, (stage.name, file_name)))}.ipynb",
     )
+
+
+def notebook_parameters(notebook: Path) -> list[str]:
+    """Return the names of a notebook's parameters, as papermill infers them from the cell tagged ``parameters``."""
+    from papermill import inspect_notebook
+
+    if not notebook.is_file():
+        raise SweepError(f"no notebook {notebook}; give its path from the working directory or the project's root")
+    return list(inspect_notebook(str(notebook)))
 
 
 def _source_of(notebook: Path) -> list[tuple[str, str, list[str]]]:
@@ -306,64 +235,6 @@ def _sources_named(value: Any, folder: Path) -> Iterator[str]:
                 yield data_hash(file)
 
 
-def notebook_parameters(notebook: Path) -> dict[str, dict[str, str]]:
-    """Return the parameters of a notebook by name, as papermill infers them from its parameters cell.
-
-    Each has ``inferred_type_name``, ``default`` and ``help``. Raises :class:`SweepError` unless exactly one cell has
-    the tag ``parameters``, and the notebook's kernel is installed.
-    """
-    import nbformat
-    from jupyter_client.kernelspec import find_kernel_specs
-    from papermill import inspect_notebook
-
-    if not notebook.is_file():
-        raise SweepError(f"no notebook {notebook}; give its path from the working directory or the project's root")
-    try:
-        book = nbformat.read(notebook, 4)
-    except (ValueError, KeyError, AttributeError) as failure:
-        raise SweepError(f"{notebook} is not a notebook: {failure}") from failure
-    tagged = sum("parameters" in cell.metadata.get("tags", ()) for cell in book.cells)
-    if tagged != 1:
-        count = f"{tagged} cells" if tagged else "no cell"
-        fix = "give one cell that tag (JupyterLab: the cog at the right, Common Tools)"
-        raise SweepError(f"{notebook} has {count} tagged 'parameters'; {fix}")
-    kernel = book.metadata.get("kernelspec", {}).get("name")
-    if not kernel:
-        raise SweepError(f"{notebook} names no kernel to run it; open it in JupyterLab, choose one and save it")
-    installed = find_kernel_specs()
-    if kernel.lower() not in installed:
-        raise SweepError(
-            f"{notebook} needs the kernel {kernel!r}, and {', '.join(sorted(installed)) or 'none'} is installed; open "
-            "it in JupyterLab, choose one of these and save it"
-        )
-    return inspect_notebook(str(notebook))
-
-
-def _as_declared(value: Any, declared: Mapping[str, str]) -> Any:
-    """Return a single value as a list of one if the notebook declares a list."""
-    is_list = declared.get("inferred_type_name", "").partition("[")[0] == "list"
-    return [value] if is_list and isinstance(value, str | int | float) else value
-
-
-def _check(
-    stage: SweepStage, notebook: Path, known: Mapping[str, dict[str, str]], parameters: Mapping[str, Any]
-) -> None:
-    """Raise :class:`SweepError` for an unknown parameter, of which papermill only warns, or a wrong type."""
-    unknown = sorted(set(parameters) - set(known))
-    if unknown:
-        listed = f"it has {', '.join(known)}{nearest(unknown[0], known)}"
-        raise SweepError(f"{notebook.name} has no parameter {', '.join(unknown)}; {listed}")
-    own = sorted(set(parameters) & set(OWN_PARAMETERS))
-    if own:
-        raise SweepError(f"stage {stage.name}: {', '.join(own)} is set by the sweep itself; remove it")
-    for name, value in parameters.items():
-        annotation = known[name]["inferred_type_name"]
-        wanted = _TYPES.get(annotation.partition("[")[0])
-        mistaken_bool = isinstance(value, bool) and wanted is not bool  # in Python a bool is an int
-        if wanted and (mistaken_bool or not isinstance(value, wanted)):
-            raise SweepError(f"{notebook.name}: {name} must be {annotation}, got {value!r}")
-
-
 def _filled(value: Any, marks: Mapping[str, str]) -> Any:
     """Return ``value`` with each mark replaced by its text, in every string at any depth."""
     if isinstance(value, str):
@@ -384,42 +255,13 @@ def _label(varied: Mapping[str, Any]) -> str:
     return label.replace(f"{FOLDER_MARK}/", "")
 
 
-def _file_names(labels: Sequence[str], notebooks: Path, stage: str) -> dict[str, str]:
-    """Return a readable file name for each label of a stage, different for every label.
-
-    Of a path it has the last part, or as many as tell the label from the others. A point that has run before under a
-    name with the last part alone, as earlier versions named it, keeps that name and so its results.
-    """
-    needed = _parts_needed(labels)
-    names = {}
-    for label in labels:
-        short = _file_name(label, 1)
-        has_run = (notebooks / f"{stage}--{short}.json").exists()
-        names[label] = short if has_run else _file_name(label, needed.get(label, 1))
-    return names
-
-
-def _parts_needed(labels: Sequence[str]) -> dict[str, int]:
-    """Return how many parts at the end of its paths tell a label from all others, for each label that they do."""
-    needed: dict[str, int] = {}
-    for parts in range(1, max(label.count("/") for label in labels) + 2):
-        counts = Counter(_plain(label, parts) for label in labels)
-        needed = {label: parts for label in labels if counts[_plain(label, parts)] == 1} | needed
-    return needed
-
-
-def _plain(label: str, parts: int) -> str:
-    """Return a label in characters of file names, with that many ``parts`` at the end of every path in it."""
-    short = re.sub(r"[^=, ]+", lambda path: "/".join(path[0].split("/")[-parts:]), label)
-    return re.sub(r"[^\w=.,-]+", "_", short)
-
-
-def _file_name(label: str, parts: int) -> str:
-    plain = _plain(label, parts)
-    if plain == label and len(plain) <= 80 and len(plain.encode()) <= _MOST_NAME_BYTES:
+def _file_name(label: str) -> str:
+    """Return a label as a file name. One that is not a short file name itself has a digest at its end."""
+    plain = re.sub(r"[^\w=.,-]+", "_", label)
+    if plain == label and len(plain.encode()) <= _MOST_NAME_BYTES:
         return plain
-    short = plain[:70].encode()[:_MOST_NAME_BYTES].decode(errors="ignore")
-    return f"{short}-{_digest(label)[:8]}"  # the digest tells labels apart that are equal after the cut
+    short = plain.encode()[: _MOST_NAME_BYTES - 50].decode(errors="ignore")
+    return f"{short}-{_digest(label)[:8]}"
 
 
 def _digest(value: Any) -> str:

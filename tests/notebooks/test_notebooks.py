@@ -11,14 +11,15 @@ from typing import Any
 import nbformat
 import pandas as pd
 import pytest
+from papermill import inspect_notebook
 
-from memagent_lib import Agent, Tokenizer, paths
+from memagent_lib import Agent, Tokenizer
 from memagent_lib.backends import Scripted
 from memagent_lib.data import Example, make, make_splits, save
 from memagent_lib.evaluation import EvaluationPlan, gather_rows, turns_to_frame
 from memagent_lib.prompts import Encoder
 from memagent_lib.sweeps import SweepSpec, SweepStage, gather_sweep, run_sweep
-from memagent_lib.sweeps.specification import OWN_PARAMETERS, notebook_parameters, plan
+from memagent_lib.sweeps.specification import OWN_PARAMETERS, plan
 from memagent_lib.tracking import Experiment, evaluate_files, load_results, load_runs
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +37,7 @@ def test_a_notebooks_parameters_are_typed_and_explained(path: Path) -> None:
     cells = code_cells(path)
     assert all(cell.outputs == [] and cell.execution_count is None for cell in cells)
     source = next(cell.source for cell in cells if "parameters" in cell.metadata.get("tags", []))
-    known = notebook_parameters(path)
+    known = inspect_notebook(str(path))
     assert list(known) == [node.target.id for node in ast.parse(source).body]
     assert all(p["inferred_type_name"] in _PARAMETER_TYPES and p["help"] for p in known.values())
     assert set(OWN_PARAMETERS) - {"point"} <= set(known)
@@ -63,18 +64,10 @@ def test_a_notebook_opens_its_store_before_it_does_any_work(path: Path) -> None:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_a_list_may_be_one_value_as_papermill_gives_it(path: Path) -> None:
-    parameters = notebook_parameters(path).values()
+    parameters = inspect_notebook(str(path)).values()
     lists = [p["name"] for p in parameters if p["inferred_type_name"] == "list"]
     source = code_cells(path)[1].source
     assert [name for name in lists if f"{name} = notebook.listed({name})\n" not in source] == []
-
-
-def test_the_table_of_accuracy_may_go_into_a_new_folder(tmp_path: Path) -> None:
-    cells = code_cells(ROOT / "notebooks/05_length_extrapolation.ipynb")
-    (line,) = [line for cell in cells for line in cell.source.splitlines() if "absolute(table_file)" in line]
-    file = tmp_path / "new" / "accuracy.csv"
-    exec(line, {"accuracy": pd.DataFrame({"a": [1]}), "paths": paths, "table_file": str(file)})
-    assert file.read_text() == "a\n1\n"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
@@ -301,10 +294,3 @@ def displays_its_figures(path: Path) -> bool:
         elif isinstance(last, ast.Expr):
             assert kinds, f"{path.name}: nothing below {ast.unparse(last)}"
     return True
-
-
-def test_the_quickstart_opens_with_five_words_and_a_picture() -> None:
-    first = nbformat.read(ROOT / "notebooks/00_quickstart.ipynb", 4).cells[0].source
-    explained = [line.partition(":")[0] for line in first.splitlines() if line.startswith("- ")]
-    assert explained == [f"- **{word}**" for word in ("Chunk", "Turn", "Memory", "Policy", "Warm start")]
-    assert "1,536 tokens, or about three pages" in first and first.count("```") == 2
