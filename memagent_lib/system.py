@@ -175,8 +175,8 @@ def in_jupyter() -> bool:
 
 
 @contextmanager
-def terminable() -> Iterator[None]:
-    """Raise :class:`Terminated` on SIGTERM during the block, so that the code in it can clean up.
+def terminable(*signals: int) -> Iterator[None]:
+    """Raise :class:`Terminated` on SIGTERM and ``signals`` during the block, so that the code in it can clean up.
 
     Does nothing outside the main thread, where Python allows no signal handlers.
     """
@@ -184,14 +184,15 @@ def terminable() -> Iterator[None]:
         yield
         return
 
-    def end(*_: object) -> None:
-        raise Terminated(143)
+    def end(number: int, _: object) -> None:
+        raise Terminated(128 + number)
 
-    before = signal.signal(signal.SIGTERM, end)
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, *signals)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def this_process() -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from memagent_lib import paths
-from memagent_lib.cli.arguments import file_of
+from memagent_lib.cli.options import file_of
 from memagent_lib.panel import load_recipe
 from memagent_lib.paths import (
     absolute,

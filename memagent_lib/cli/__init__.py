@@ -1,5 +1,5 @@
 """The command line: one module per verb. It may import every other package, and none imports it."""
 
-from memagent_lib.cli.main import main, parser
+from memagent_lib.cli.main import commands, main
 
-__all__ = ["main", "parser"]
+__all__ = ["commands", "main"]

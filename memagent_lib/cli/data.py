@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memagent_lib.cli.agent_options import add_chat_template_option, chat_template_of
-from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option, switch, warn
+import click
+
+from memagent_lib.cli.options import look_next, open_settings, warn
 from memagent_lib.models import find_model, load_tokenizer
 from memagent_lib.paths import default_model, display
 from memagent_lib.settings import key_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from memagent_lib.agent import Agent
     from memagent_lib.data import Example
 
-EXAMPLES = """\
+EPILOG = """\b
 examples:
   memagent data --list                         every task with its question and what a guess scores; every format
   memagent data --list vt                      one task with its parameters
@@ -31,157 +29,125 @@ examples:
   memagent data --from plain mine.csv --out mine.parquet           columns question, document, answers; or .xlsx, .jsonl
   memagent data --from ruler data/niah_single_1/validation.jsonl --out niah.parquet
 """
-USAGE = """memagent data --list [TASK]
-       memagent data TASK [key=value ...] --out FILE.parquet [options]         TASK: a name, or FILE.py:NAME
-       memagent data --from FORMAT FILE [FILE ...] [key=value ...] --out FILE.parquet [options]"""
 
 
-def add_parser(verbs: Verbs) -> None:
-    from memagent_lib.backends import BACKENDS
-
-    verb = add_verb(
-        verbs, "data", run, "make examples of a task, convert other projects' files, or list both", EXAMPLES
-    )
-    verb.usage = USAGE
-    verb.add_argument("task", nargs="?", metavar="TASK", help="a name from --list, or FILE.py:NAME")
-    own = "parameters of the task (--list TASK shows them) or of the format"
-    verb.add_argument("settings", nargs="*", metavar="key=value", help=own)
-    switch(verb, "--list", "show every task and format, or one task with its parameters")
-    option(verb, "--out", "FILE.parquet", "the file to write")
-    option(verb, "--n", "N", "how many examples to write (default: 128 of a task, all of a file)")
-    order = "the random seed: which examples of a task (default: 0), or which order of a file's questions"
-    option(verb, "--seed", "N", f"{order} (default: the file's own)")
-    option(verb, "--length-tokens", "N", "document length in tokens; or use --chunks, or --documents")
-    option(verb, "--chunks", "N", "document length in chunks")
-    option(verb, "--documents", "N", "document length in documents, for formats that have a pool of them")
-    option(verb, "--chunk-tokens", "N", "chunk length in tokens (default: the task's own; 5000 for a file)")
-    option(verb, "--rule", "JUDGE", "the judge, if not the task's own: a name such as boxed, or FILE.py:NAME")
-    option(verb, "--workers", "N", "processes (default: 1); the examples are the same for any number")
-    counts = "the model whose tokenizer counts tokens (default: the one named in pyproject.toml)"
-    option(verb, "--model", "MODEL", counts)
-    files = verb.add_argument_group("other projects' files")
-    files.add_argument("--from", dest="origin", nargs="+", metavar=("FORMAT", "FILE"), help="a format and its files")
-    option(files, "--first", "N", "skip the first N questions in the order of --seed (default: 0)")
-    apart = "leave out questions that are in this data set; repeat it for more data sets"
-    option(files, "--apart-from", "FILE.parquet", apart, action="append", default=[])
-    known = "leave out questions that this model answers without the document; repeat it for more models"
-    option(files, "--drop-known", "MODEL", known, action="append", default=[])
-    option(files, "--samples", "N", "answers of each --drop-known model to each question (default: 2)")
-    run_by = "how the --drop-known models run: vllm (the default), transformers or openai"
-    option(files, "--backend", "NAME", run_by, choices=list(BACKENDS))
-    option(files, "--base-url", "URL", "the server of the --drop-known models, for --backend openai")
-    add_chat_template_option(files)
-    option(files, "--thinking-tokens", "N", "tokens for the thought of a --drop-known model before its answer")
-
-
-def run(a: argparse.Namespace) -> int:
-    _refuse_without_effect(a)
-    if a.list:
-        return _print_tasks(a.task)
-    if not a.out or not (a.task or a.origin):
+@click.command(epilog=EPILOG)
+@click.argument("words", metavar="[TASK | FILE...] [key=value]...", nargs=-1)
+@click.option("--list", "listing", is_flag=True, help="Show every task and format, or one task with its parameters.")
+@click.option("--from", "form", metavar="FORMAT", help="Convert files of this format.")
+@click.option("--out", metavar="FILE.parquet", help="The file to write.")
+@click.option("--n", metavar="N", type=int, help="How many examples.  [default: 128 of a task, all of a file]")
+@click.option("--seed", metavar="N", type=int, help="Which examples of a task, or which order of a file's questions.")
+@click.option("--length-tokens", metavar="N", type=int, help="Document length in tokens; or --chunks, or --documents.")
+@click.option("--chunks", metavar="N", type=int, help="Document length in chunks.")
+@click.option("--documents", metavar="N", type=int, help="Document length in documents of a format's pool.")
+@click.option("--chunk-tokens", metavar="N", type=int, help="Chunk length.  [default: the task's own; 5000 for a file]")
+@click.option("--rule", metavar="JUDGE", help="The judge, if not the task's own: boxed, ..., or FILE.py:NAME.")
+@click.option("--workers", metavar="N", type=int, default=1, help="Processes; they do not change the examples.")
+@click.option("--model", metavar="MODEL", help="Whose tokenizer counts.  [default: the one named in pyproject.toml]")
+@click.option("--first", metavar="N", type=int, default=0, help="Skip the first N questions of a file.")
+@click.option("--apart-from", metavar="FILE.parquet", multiple=True, help="Leave out questions that this data set has.")
+@click.option("--drop-known", metavar="MODEL", multiple=True, help="Leave out questions that it answers blind.")
+@click.option("--samples", metavar="N", type=int, default=2, help="Answers of each --drop-known model to a question.")
+@click.option("--base-url", metavar="URL", help="The server of the --drop-known models.")
+@click.option(
+    "--set", "of_known", metavar="KEY=VALUE", multiple=True, help="Their other settings, as in `memagent read`."
+)
+def data(words: tuple[str, ...], listing: bool, form: str | None, out: str | None, **options: Any) -> None:
+    """Make examples of a task, convert other projects' files, or list both."""
+    if listing:
+        _print_tasks(words[0] if words else None)
+    elif not out or not words:
         raise ValueError(
             "nothing to make or no file to write to: memagent data TASK --out FILE.parquet, or "
             "memagent data --from FORMAT FILE --out FILE.parquet; see memagent data --list"
         )
-    return _convert(a) if a.origin else _make(a)
+    elif form:
+        _convert(form, words, out, **options)
+    else:
+        _make(words[0], words[1:], out, **options)
 
 
-def _refuse_without_effect(a: argparse.Namespace) -> None:
-    """Raise ``ValueError`` for an option that would have no effect together with the others."""
-    of_filter = ("samples", "backend", "base_url", "chat_template", "thinking_tokens")
-    without_effect: tuple[str, ...] = ()
-    needs = "--from FORMAT FILE, not with examples that are made"
-    if not a.origin:
-        without_effect = ("first", "apart_from", "drop_known", *of_filter)
-    elif not a.drop_known:
-        without_effect = of_filter
-        needs = "--drop-known, whose models it is about"
-    for name in without_effect:
-        if getattr(a, name) not in (None, []):
-            flag = f"--{name.replace('_', '-')}"
-            raise ValueError(f"{flag} goes with {needs}; leave {flag} out")
-    if a.workers is not None and a.origin:
-        raise ValueError("--workers is for examples that are made; files are converted by one process: leave it out")
+def _make(
+    task: str,
+    settings: Sequence[str],
+    out: str,
+    n: int | None,
+    seed: int | None,
+    model: str | None,
+    rule: str | None,
+    first: int,
+    apart_from: Sequence[str],
+    drop_known: Sequence[str],
+    samples: int,
+    base_url: str | None,
+    of_known: Sequence[str],
+    **sizes: Any,
+) -> None:
+    from memagent_lib.data import configured, make, require_parquet
 
-
-def _make(a: argparse.Namespace) -> int:
-    from memagent_lib.data import FORMATS, TASKS, configured, make, require_parquet
-
-    if a.task in FORMATS and a.task not in TASKS:
-        raise ValueError(
-            f"{a.task!r} is a format of files, not a task: "
-            f"memagent data --from {a.task} FILE --out {shlex.quote(a.out)}"
-        )
-    parameters = dict(key_value(text) for text in a.settings)
-    for name in parameters:
-        if name in ("n", "seed", "length_tokens", "chunks", "documents", "chunk_tokens", "rule", "workers"):
-            raise ValueError(f"{name} is an option of every task: --{name.replace('_', '-')} {parameters[name]}")
-    configured(a.task, **parameters)  # a wrong parameter fails here, before a tokenizer is loaded
-    require_parquet(a.out)
-    n = 128 if a.n is None else a.n
-    counting = _counting_model(a.model)
-    # Nothing is made yet: _written() below draws the examples one by one.
-    examples = make(
-        a.task,
-        n,
-        a.seed or 0,
-        load_tokenizer(counting),
-        length_tokens=a.length_tokens,
-        chunks=a.chunks,
-        documents=a.documents,
-        chunk_tokens=a.chunk_tokens,
-        workers=1 if a.workers is None else a.workers,
-        rule=a.rule,
-        **parameters,
-    )
-    _warn_of_guesses(a.rule)
-    written = _written(examples, n, a.out)
-    print(f"{n:,} examples of {a.task} in {written}; tokens are those of {a.model or display(Path(counting))}")
+    if first or apart_from or drop_known:
+        raise ValueError("--first, --apart-from and --drop-known choose among a file's questions; they need --from")
+    parameters = dict(map(key_value, settings))
+    configured(task, **parameters)  # a wrong parameter fails here, before a tokenizer is loaded
+    require_parquet(out)
+    n = 128 if n is None else n
+    counting = find_model(model or default_model())
+    examples = make(task, n, seed or 0, load_tokenizer(counting), rule=rule, **sizes, **parameters)
+    _warn_of_guesses(rule)
+    written = _written(examples, n, out)
+    print(f"{n:,} examples of {task} in {written}; tokens are those of {model or display(Path(counting))}")
     look_next(command=f"memagent evaluate {shlex.quote(written)} --model MODEL --out FOLDER")
-    return 0
 
 
-def _convert(a: argparse.Namespace) -> int:
+def _convert(
+    form: str,
+    words: Sequence[str],
+    out: str,
+    n: int | None,
+    seed: int | None,
+    length_tokens: int | None,
+    chunks: int | None,
+    documents: int | None,
+    chunk_tokens: int | None,
+    rule: str | None,
+    workers: int,
+    model: str | None,
+    first: int,
+    apart_from: Sequence[str],
+    drop_known: Sequence[str],
+    samples: int,
+    base_url: str | None,
+    of_known: Sequence[str],
+) -> None:
     from memagent_lib.data import Length, Selection, convert, require_options, require_parquet
     from memagent_lib.paths import require_apart
 
-    # Files may follow --from directly or, after another option, be parsed as a task's name and parameters.
-    words = [*a.origin, *filter(None, [a.task]), *a.settings]
-    form = words[0]
-    rest = words[1:]
-    settings = [text for text in rest if "=" in text and not Path(text).exists()]
-    paths = [text for text in rest if text not in settings]
-    if not paths:
-        raise ValueError(f"no file after --from {form}; give at least one: memagent data --from FORMAT FILE ...")
-    require_parquet(a.out)
-    require_apart({"--out": a.out}, [path for path in (*paths, *a.apart_from) if Path(path).is_file()])
-    size = {"tokens": a.length_tokens, "chunks": a.chunks, "documents": a.documents}
-    sized = any(value is not None for value in size.values())
-    if a.chunk_tokens is not None and a.chunks is None:
-        raise ValueError("--chunk-tokens goes with --chunks, the length of a document in chunks; leave it out")
-    if a.chunk_tokens is not None:  # else the default of Length
-        size["chunk_tokens"] = a.chunk_tokens
-    length = Length(**size) if sized else None
+    # Texts, whatever they look like: a sheet or a column may be called 2024.
+    settings = dict(word.split("=", 1) for word in words if "=" in word and not Path(word).exists())
+    paths = [word for word in words if "=" not in word or Path(word).exists()]
+    rule = settings.pop("rule", rule)
+    require_options(form, settings)
+    require_parquet(out)
+    require_apart({"--out": out}, [path for path in (*paths, *apart_from) if Path(path).is_file()])
+    sizes = {"tokens": length_tokens, "chunks": chunks, "documents": documents, "chunk_tokens": chunk_tokens}
+    sizes = {name: size for name, size in sizes.items() if size is not None}
+    length = Length(**sizes) if sizes else None
+    tokenizer = load_tokenizer(find_model(model or default_model())) if length else None
     agents: list[Agent] = []
-    known = _no_context_filter(a, agents) if a.drop_known else None
-    selection = Selection(first=a.first or 0, n=a.n, seed=a.seed, apart_from=tuple(a.apart_from), known=known)
-    rule, options = _rule_and_options(a.rule, settings)
-    require_options(form, options)  # convert() would take an unknown one for a parameter of its own
+    known = _no_context_filter(drop_known, samples, base_url, of_known, agents) if drop_known else None
+    selection = Selection(first=first, n=n, seed=seed, apart_from=tuple(apart_from), known=known)
     _warn_of_guesses(rule)
-    tokenizer = None
-    if length:
-        tokenizer = load_tokenizer(_counting_model(a.model))
     try:
-        chosen, examples = convert(form, paths, selection, length=length, tokenizer=tokenizer, rule=rule, **options)
+        chosen, examples = convert(form, paths, selection, length=length, tokenizer=tokenizer, rule=rule, **settings)
     finally:
         for agent in agents:
             agent.close()
-    written = _written(examples, len(chosen.questions), a.out)
+    written = _written(examples, len(chosen.questions), out)
     for note in chosen.notes:
         print(note)
     print(f"{len(chosen.questions):,} questions of {', '.join(paths)} in {written} ({chosen.summary()})")
     look_next(command=f"memagent evaluate {shlex.quote(written)} --model MODEL --out FOLDER")
-    return 0
 
 
 def _warn_of_guesses(rule: str | None) -> None:
@@ -190,22 +156,6 @@ def _warn_of_guesses(rule: str | None) -> None:
     warning = guess_warning([rule]) if rule else ""
     if warning:
         warn(warning)
-
-
-def _counting_model(name: str | None) -> str:
-    return find_model(name or default_model())
-
-
-def _rule_and_options(rule: str | None, settings: Sequence[str]) -> tuple[str | None, dict[str, Any]]:
-    """Return the judge that ``--rule`` or ``rule=`` names, and the other ``key=value`` words as a format's options."""
-    # Texts, whatever they look like: a sheet or a column may be called 2024.
-    options: dict[str, Any] = dict(text.split("=", 1) for text in settings)
-    if "rule" not in options:
-        return rule, options
-    named = options.pop("rule")
-    if rule not in (None, named):
-        raise ValueError(f"--rule {rule} and rule={named} contradict each other; leave one of them out")
-    return named, options
 
 
 def _written(examples: Iterable[Example], n: int, out: str) -> str:
@@ -217,10 +167,12 @@ def _written(examples: Iterable[Example], n: int, out: str) -> str:
     return display(save(tqdm(examples, total=n, unit="example", disable=None), out).absolute())
 
 
-def _no_context_filter(a: argparse.Namespace, agents: list[Agent]) -> Callable[[Sequence[Example]], list[bool | None]]:
-    """Return MemAgent's filter, which finds the questions that a ``--drop-known`` model answers without the document.
+def _no_context_filter(
+    models: Sequence[str], samples: int, base_url: str | None, settings: Sequence[str], agents: list[Agent]
+) -> Callable[[Sequence[Example]], list[bool | None]]:
+    """Return MemAgent's filter, which finds the questions that a model answers without the document.
 
-    Each model answers each question ``--samples`` times at temperature 1 and top_p 0.7. At its first call, the filter
+    Each model answers each question ``samples`` times at temperature 1 and top_p 0.7. At its first call, the filter
     opens the models and appends them to ``agents``, for the caller to close.
     """
     from memagent_lib.agent import open_agent
@@ -228,36 +180,31 @@ def _no_context_filter(a: argparse.Namespace, agents: list[Agent]) -> Callable[[
     from memagent_lib.data import known_without_document
 
     sampling = Sampling(temperature=1.0, top_p=0.7)  # MemAgent's filter.py
-    backend = a.backend or "vllm"
-    samples = 2 if a.samples is None else a.samples
 
     def known(examples: Sequence[Example]) -> list[bool | None]:
         if not agents:
-            options = {"reader": "blind", "sampling": sampling, "base_url": a.base_url}
-            options["chat_template"] = chat_template_of(a)
-            options["budget"] = {"thinking_tokens": a.thinking_tokens} if a.thinking_tokens else None
-            agents.extend(open_agent(named, backend, **options) for named in a.drop_known)
+            options = {**open_settings(settings), "base_url": base_url, "sampling": sampling, "reader": "blind"}
+            if "thinking_tokens" in options:
+                options["budget"] = {"thinking_tokens": options.pop("thinking_tokens")}
+            agents.extend(open_agent(named, "openai" if base_url else "vllm", **options) for named in models)
         return known_without_document(examples, agents, samples)
 
     return known
 
 
-def _print_tasks(only: str | None) -> int:
+def _print_tasks(only: str | None) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     from memagent_lib.data import FORMATS, TASKS, preset
 
-    if only in FORMATS and only not in TASKS:
-        return _print_format(only)
     table = Table(box=None, pad_edge=False)
     table.add_column("task", no_wrap=True)
     table.add_column("question")
     table.add_column("a guess scores", justify="right")
     family = None
-    tasks = {only: preset(only)} if only else TASKS
-    for name, about in tasks.items():
+    for name, about in ({only: preset(only)} if only else TASKS).items():
         if about.family != family:
             family = about.family
             table.add_row(f"[bold]{escape(family)}[/bold]")
@@ -269,22 +216,7 @@ def _print_tasks(only: str | None) -> int:
         table.add_row("[bold]formats for --from[/bold]")
         for name, known in FORMATS.items():
             options = ", ".join(f"{option}=" for option in known.options)
-            takes = f"; takes {options}" if options else ""
-            table.add_row(f"  {name}", known.files + takes, "")
+            table.add_row(f"  {name}", known.files + (f"; takes {options}" if options else ""), "")
     Console().print(table)
     if only:
         print(f"\nparameters: {preset(only).parameters}")
-    return 0
-
-
-def _print_format(name: str) -> int:
-    from memagent_lib.data import FORMATS
-
-    known = FORMATS[name]
-    options = "".join(f" [{option}=...]" for option in known.options)
-    length = ""
-    if known.pool:
-        length = " [--length-tokens N | --chunks N | --documents N]"
-    print(f"{name} is a format, not a task: {known.files}")
-    print(f"memagent data --from {name} FILE [FILE ...]{options}{length} --out FILE.parquet")
-    return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import platform
 import shlex
@@ -11,7 +10,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from memagent_lib.cli.arguments import Verbs, add_verb
+import click
+
 from memagent_lib.system import (
     Finding,
     cores,
@@ -40,11 +40,9 @@ ELSEWHERE = {
 }
 
 
-def add_parser(verbs: Verbs) -> None:
-    add_verb(verbs, "doctor", run, "check this machine and its packages, and say how to fix what is missing")
-
-
-def run(a: argparse.Namespace) -> int:
+@click.command()
+def doctor() -> int:
+    """Check this machine and its packages, and say how to fix what is missing."""
     return report(examine())
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import tomllib
 from pathlib import Path
 
-from memagent_lib.cli.arguments import Verbs, add_verb
-from memagent_lib.errors import MissingFile
-from memagent_lib.paths import require_replaceable, shipped, write_atomically
+import click
 
-EXAMPLES = """\
+from memagent_lib.errors import MissingFile
+from memagent_lib.paths import shipped, write_atomically
+
+EPILOG = """\b
 examples:
   memagent init workbench              makes the folder, or adds to it what is missing
   cd workbench
@@ -48,32 +48,21 @@ Begin with `memagent lab` and the notebook `00_quickstart`; [notebooks/README.md
 """
 
 
-def add_parser(verbs: Verbs) -> None:
-    summary = "make a folder with the notebooks, recipes, small policies and demo"
-    verb = add_verb(verbs, "init", run, summary, EXAMPLES)
-    verb.add_argument("folder", metavar="FOLDER", help="the folder; files that it already has are never changed")
-
-
-def run(a: argparse.Namespace) -> int:
-    folder = Path(a.folder).expanduser().absolute()
+@click.command(epilog=EPILOG)
+@click.argument("folder")
+def init(folder: str) -> None:
+    """Make FOLDER with the notebooks, recipes, small policies and demo; files that it already has are never changed."""
+    target = Path(folder).expanduser().absolute()
     contents = starter()
-    differing = [name for name, content in contents.items() if not _absent_or_same(folder / name, content)]
-    missing = [name for name in contents if not os.path.lexists(folder / name)]
-    require_replaceable(*(folder / name for name in missing))  # before the first file is written
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as failure:
-        why = os.strerror(failure.errno) if failure.errno else type(failure).__name__
-        raise type(failure)(f"{folder} cannot be made ({why}); choose another folder") from failure
+    differing = [name for name, content in contents.items() if not _absent_or_same(target / name, content)]
+    missing = [name for name in contents if not os.path.lexists(target / name)]
     for name in missing:
-        write_atomically(folder / name, contents[name])
-    print(f"{len(missing)} files written to {folder}, {len(contents) - len(missing)} were there")
+        write_atomically(target / name, contents[name])
+    print(f"{len(missing)} files written to {target}, {len(contents) - len(missing)} were there")
     if differing:
         named = ", ".join(differing[:MOST_NAMED]) + ", ..." * (len(differing) > MOST_NAMED)
         print(f"not changed, although {len(differing)} of them differ from the library's: {named}")
-        print("memagent init NEW_FOLDER writes the library's beside them, to compare after an upgrade")
-    print(f"next: cd {shlex.quote(a.folder)}, then memagent lab, or memagent doctor to see what the machine lacks")
-    return 0
+    print(f"next: cd {shlex.quote(folder)}, then memagent lab, or memagent doctor to see what the machine lacks")
 
 
 def starter() -> dict[str, bytes]:

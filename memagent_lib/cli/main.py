@@ -1,27 +1,24 @@
-"""The ``memagent`` command: one parser for all verbs, and one line for an error that a user can fix.
+"""The ``memagent`` command: all verbs, and one line for an error that a user can fix.
 
-Each verb has a module, which declares its own options. Options and notebook parameters have the same names.
+Each verb is a function of its name. Options and notebook parameters have the same names.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
-from typing import Any
+
+import click
 
 from memagent_lib.cli import (
-    card,
     data,
-    demo,
     doctor,
     evaluate,
     init,
     lab,
-    leaderboard,
     model,
-    push,
+    publish,
     read,
     report,
     serve,
@@ -30,47 +27,49 @@ from memagent_lib.cli import (
     template,
     train,
 )
-from memagent_lib.cli.arguments import VerbParser
 from memagent_lib.errors import is_user_error
 from memagent_lib.system import Terminated
 
-VERBS = (
-    doctor,
-    init,
-    demo,
-    data,
-    model,
-    read,
-    evaluate,
-    serve,
-    sft,
-    train,
-    sweep,
-    report,
-    leaderboard,
-    card,
-    push,
-    template,
-    lab,
-)
-SUMMARY = "Read documents of any length with a language model that keeps a short memory; train it; measure it."
-EPILOG = """\
+EPILOG = """\b
 the main path:
   memagent doctor                              check this machine and its packages
   memagent init FOLDER                         notebooks, recipes and small policies, without a clone
   memagent read FILE --question "..." --model MODEL --html report.html
   memagent demo                                data, training, evaluation and figure at a small size
-  memagent sft RECIPE.toml                     a warm start by supervised fine-tuning
-  memagent train RECIPE.toml                   train by reinforcement learning; --dry-run prints the plan
+  memagent train RECIPE.toml                   train by reinforcement learning; --dry-run checks it
   memagent sweep experiments/demo.toml         run notebooks over a grid of parameters
   memagent report runs/demo                    write one page: figures, tables, readings
-  memagent leaderboard                         one table of all evaluations: score and cost
-  memagent card RUN                            write a model card for a trained policy
-  memagent push RUN OWNER/NAME                 publish the policy on the Hugging Face hub, or in a folder
   memagent lab                                 start JupyterLab and MLflow
 
-memagent VERB --help shows the options of one verb.
+`memagent VERB --help` shows the options of a verb; --traceback shows where in the code an error came from.
 """
+
+
+@click.group(
+    epilog=EPILOG,
+    no_args_is_help=False,
+    invoke_without_command=True,
+    context_settings={"show_default": True, "max_content_width": 120},
+)
+@click.option("--version", is_flag=True, help="Show the version (in a clone, what git describes), and exit.")
+@click.pass_context
+def commands(ctx: click.Context, version: bool) -> None:
+    """Read documents of any length with a language model that keeps a short memory; train it; measure it."""
+    if version:
+        from memagent_lib.provenance import library_version
+
+        print(f"memagent {library_version()}")
+    elif ctx.invoked_subcommand is None:
+        print(ctx.get_help())
+
+
+VERBS = (
+    doctor.doctor, init.init, sweep.demo, data.data, model.model, read.read, evaluate.evaluate, serve.serve, sft.sft,
+    train.train, train.follow, train.stop, train.resume, train.export, sweep.sweep, report.report, report.leaderboard,
+    publish.card, publish.push, template.template, lab.lab,
+)  # fmt: skip
+for verb in VERBS:
+    commands.add_command(verb)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,47 +81,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     # A letter that the terminal's encoding lacks must not end a command after hours of work.
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
-    commands = parser()
-    arguments = commands.parse_args(argv)
-    if arguments.verb is None:
-        commands.print_help()
-        return 0
+    words = list(sys.argv[1:] if argv is None else argv)
+    traceback = "--traceback" in words
+    words = [word for word in words if word != "--traceback"]
+    verb = f"memagent {words[0]}" if words else "memagent"
     try:
-        return arguments.run(arguments) or 0  # a verb may return None
-    except (KeyboardInterrupt, Terminated) as stop:
-        hint = arguments.how_to_continue(arguments)
-        print(f"memagent {arguments.verb}: " + "; ".join(filter(None, ("stopped", hint))), file=sys.stderr)
-        return stop.code if isinstance(stop, Terminated) else 130
+        return commands.main(words, prog_name="memagent", standalone_mode=False) or 0
+    except click.UsageError as wrong:
+        path = wrong.ctx.command_path if wrong.ctx else "memagent"
+        print(f"{path}: {wrong.format_message()} `{path} --help` shows the options", file=sys.stderr)
+        return 2
+    except click.Abort as stop:  # click's form of KeyboardInterrupt
+        return _stopped(verb, stop.__cause__, 130)
+    except Terminated as stop:
+        return _stopped(verb, stop, stop.code)
     except Exception as error:
-        if arguments.traceback or not is_user_error(error):
+        if traceback or not is_user_error(error):
             raise
-        print(f"memagent {arguments.verb}: {error}", file=sys.stderr)
+        print(f"{verb}: {error}", file=sys.stderr)
         return 2
 
 
-def parser() -> argparse.ArgumentParser:
-    """Build the parser of the command with all its verbs, without loading an engine or a store."""
-    top = argparse.ArgumentParser(
-        prog="memagent",
-        description=SUMMARY,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    top.add_argument("--traceback", action="store_true", help="show where in the code an error came from")
-    top.add_argument(
-        "--version", action=_PrintVersion, nargs=0, help="show the version (in a clone, what git describes), and exit"
-    )
-    verbs = top.add_subparsers(dest="verb", metavar="VERB", parser_class=VerbParser)
-    for module in VERBS:
-        module.add_parser(verbs)
-    return top
-
-
-class _PrintVersion(argparse.Action):
-    """Prints the version. It is not computed in advance, because in a clone it takes a call of git."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from memagent_lib.provenance import library_version
-
-        print(f"memagent {library_version()}")
-        parser.exit()
+def _stopped(verb: str, stop: BaseException | None, status: int) -> int:
+    print("; ".join([f"{verb}: stopped", *getattr(stop, "__notes__", ())]), file=sys.stderr)
+    return status

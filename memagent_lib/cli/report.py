@@ -1,43 +1,63 @@
-"""``memagent report``: one page for a sweep or a folder of evaluations."""
+"""``memagent report`` and ``leaderboard``: a page for a sweep or a folder of evaluations, and one for a whole store."""
 
 from __future__ import annotations
 
-import argparse
+import click
 
-from memagent_lib.cli.arguments import Verbs, add_verb, look_next, option, require_page, warn
+from memagent_lib.cli.options import look_next, require_page, tracking_option, warn
 
-EXAMPLES = """\
+REPORT_EPILOG = """\b
 examples:
   memagent report runs/demo                      a sweep: the page goes to runs/demo/report.html
   memagent report runs/hqa --out hqa.html        what `memagent evaluate --out runs/hqa` wrote
 """
+LEADERBOARD_EPILOG = """\b
+examples:
+  memagent leaderboard                        a page that sorts by any column
+  memagent leaderboard --out board.csv        the same as a table with all digits
+"""
 
 
-def add_parser(verbs: Verbs) -> None:
-    verb = add_verb(verbs, "report", run, "write one page: figures, tables, differences, readings", EXAMPLES)
-    verb.add_argument("folder", metavar="FOLDER", help="a sweep's folder, or the --out of `memagent evaluate`")
-    option(verb, "--out", "PAGE", "the file to write (default: FOLDER/report.html)", default="")
-    store = "the MLflow store of its runs: a folder or a server's address (default: the sweep's own, or runs)"
-    option(verb, "--tracking", "STORE", store, default="")
-    baseline = "the baseline: listed first, and compared with all other policies (default: the first by name)"
-    option(verb, "--first", "POLICY", baseline, default="")
-
-
-def run(a: argparse.Namespace) -> int:
+@click.command(epilog=REPORT_EPILOG)
+@click.argument("folder")
+@click.option("--out", metavar="PAGE", help="The file to write.  [default: FOLDER/report.html]")
+@click.option("--tracking", metavar="STORE", default="", show_default=False, help="The MLflow store of its runs.")
+@click.option(
+    "--first", metavar="POLICY", default="", show_default=False, help="The policy with which all others are compared."
+)
+def report(folder: str, out: str | None, tracking: str, first: str) -> None:
+    """Write one page about FOLDER, a sweep's or the --out of evaluations: figures, tables, differences, readings."""
     from memagent_lib.inspector import EvaluationReport
     from memagent_lib.paths import absolute
     from memagent_lib.status_line import status_line
     from memagent_lib.tracking import EVALUATIONS, Experiment, mlflow_page
 
-    out = absolute(a.out or f"{a.folder}/report.html")
-    if a.out or out.is_file():
-        require_page("--out", out)
-    if a.tracking:  # a misspelt one would become a new, empty store
-        Experiment.open(a.tracking, create=False)
-    with status_line(f"writing the report of {a.folder}"):
-        report = EvaluationReport.of(a.folder, a.tracking, a.first)
-        path = report.page().save(out)
-    warn(*report.warnings)
+    page = absolute(out or f"{folder}/report.html")
+    require_page("--out", page)
+    if tracking:  # a misspelt one would become a new, empty store
+        Experiment.open(tracking, create=False)
+    with status_line(f"writing the report of {folder}"):
+        made = EvaluationReport.of(folder, tracking, first)
+        path = made.page().save(page)
+    warn(*made.warnings)
     print(path)
-    look_next(mlflow=mlflow_page(report.experiment.uri, f"experiments/{report.experiment.experiment_id}/{EVALUATIONS}"))
-    return 0
+    look_next(mlflow=mlflow_page(made.experiment.uri, f"experiments/{made.experiment.experiment_id}/{EVALUATIONS}"))
+
+
+@click.command(epilog=LEADERBOARD_EPILOG)
+@click.option("--out", metavar="FILE", help="The file to write: .html or .csv.  [default: STORE/leaderboard.html]")
+@tracking_option
+def leaderboard(out: str | None, tracking: str) -> None:
+    """Write one table of all evaluations in a store: score and cost."""
+    from memagent_lib.inspector import require_form, save_leaderboard
+    from memagent_lib.status_line import status_line
+    from memagent_lib.tracking import Experiment, different_kinds
+    from memagent_lib.tracking import leaderboard as rows_of
+
+    folder = "" if "://" in tracking else f"{tracking}/"
+    file = require_form(out or f"{folder}leaderboard.html")
+    with status_line(f"writing the leaderboard of {tracking}"):
+        board = rows_of(Experiment.open(tracking, create=False))
+        path = save_leaderboard(board, file)
+    warn(*different_kinds(board))
+    print(path)

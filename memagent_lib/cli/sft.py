@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import time
 from collections import Counter
@@ -11,14 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memagent_lib.cli.arguments import Verbs, add_verb, file_of, look_next, option, switch, tracking_option, warn
+import click
+
+from memagent_lib.cli.options import file_of, look_next, tracking_option, warn
 
 if TYPE_CHECKING:
     from memagent_lib.data import Example
     from memagent_lib.prompts import Encoder
     from memagent_lib.sft import Row, SftConfig, SftRecipe
 
-EXAMPLES = """\
+EPILOG = """\b
 examples:
   memagent sft experiments/studies/prose/warm_start.toml     a teacher copies statements, blind to the question
   memagent sft R.toml sft.teacher=aware --out runs/aware     sees the question, notes what answers it
@@ -27,18 +28,17 @@ examples:
 LOGGED_STEPS = 10
 
 
-def add_parser(verbs: Verbs) -> None:
-    summary = "fine-tune a model on turns with known replies: a warm start for memagent train"
-    verb = add_verb(verbs, "sft", run, summary, EXAMPLES, lambda a: "continue with the same command and --resume")
-    verb.add_argument("recipe", metavar="FILE.toml", help="the recipe: model, data, reading and sft")
-    verb.add_argument("settings", nargs="*", metavar="table.key=value", help="settings that replace the recipe's")
-    option(verb, "--out", "FOLDER", "the run's folder (default: runs/ and the recipe's name)")
-    tracking_option(verb)
-    switch(verb, "--dry-run", "make the lessons, print their number and two of them; train nothing")
-    switch(verb, "--resume", "continue from the folder's last checkpoint")
-
-
-def run(a: argparse.Namespace) -> int:
+@click.command(epilog=EPILOG)
+@click.argument("recipe_file", metavar="FILE.toml")
+@click.argument("settings", metavar="[table.key=value]...", nargs=-1)
+@click.option("--out", metavar="FOLDER", help="The run's folder.  [default: runs/ and the recipe's name]")
+@tracking_option
+@click.option("--dry-run", is_flag=True, help="Make the lessons, print their number and two of them; train nothing.")
+@click.option("--resume", is_flag=True, help="Continue from the folder's last checkpoint.")
+def sft(
+    recipe_file: str, settings: tuple[str, ...], out: str | None, tracking: str, dry_run: bool, resume: bool
+) -> None:
+    """Fine-tune a model on turns with known replies, as the recipe FILE.toml says: a warm start for memagent train."""
     from memagent_lib.agent import AgentSettings
     from memagent_lib.models import find_model, record_base
     from memagent_lib.paths import absolute
@@ -48,25 +48,25 @@ def run(a: argparse.Namespace) -> int:
     from memagent_lib.system import require_packages
     from memagent_lib.tracking import KIND_TAG, Experiment
 
-    recipe = SftRecipe.load(file_of("sft", a.recipe), a.settings)
+    recipe = SftRecipe.load(file_of("sft", recipe_file), settings)
     base_name = recipe.model.path
     recipe = replace(recipe, model=recipe.model.with_paths(find_model))
-    out = absolute(a.out or f"runs/{Path(a.recipe).stem}")
-    if a.resume:
-        checkpoint_to_resume(recipe, out)
-    if not a.dry_run:
-        require_own(out, a.resume)
+    folder = absolute(out or f"runs/{Path(recipe_file).stem}")
+    if resume:
+        checkpoint_to_resume(recipe, folder)
+    if not dry_run:
+        require_own(folder, resume)
         require_packages("fine-tuning", "torch", "transformers")
     encoder, data = _lessons(recipe)
-    if a.resume:
-        checkpoint_to_resume(recipe, out, rows_hash(data))
+    if resume:
+        checkpoint_to_resume(recipe, folder, rows_hash(data))
     _print_amounts(data, recipe.sft)
-    if a.dry_run:
+    if dry_run:
         _print(data, encoder)
-        return 0
-    store = recipe.tracking.uri or a.tracking
+        return
+    store = recipe.tracking.uri or tracking
     experiment = Experiment.open(store, experiment=recipe.tracking.experiment)
-    with experiment.run(recipe.tracking.run_name or f"sft {out.name}", recipe.to_tables()) as tracked:
+    with experiment.run(recipe.tracking.run_name or f"sft {folder.name}", recipe.to_tables()) as tracked:
         started = time.monotonic()
 
         def log(step: int, metrics: Mapping[str, float]) -> None:
@@ -79,21 +79,20 @@ def run(a: argparse.Namespace) -> int:
                     flush=True,
                 )
 
-        model = fine_tune(recipe, data, encoder, out, resume=a.resume, on_log=log)
+        model = fine_tune(recipe, data, encoder, folder, resume=resume, on_log=log)
         reading = recipe.reading
         settings = AgentSettings.of(
             Template.load(reading.template), reading.budget, reading.reader, on_bad_memory=reading.on_bad_memory
         )
         settings.save(model)
         if recipe.sft.lora_rank:
-            settings.save(out / "adapter")
-            record_base(out / "adapter", base_name, Path(recipe.model.path))
+            settings.save(folder / "adapter")
+            record_base(folder / "adapter", base_name, Path(recipe.model.path))
         tracked.tags({KIND_TAG: "sft", "model": str(model), "model_hash": model_hash(str(model))})
     print(f"model in {model}; run {tracked.id} in {store}")
     evaluate = f"memagent evaluate DATA.parquet --model {shlex.quote(str(model))} --out FOLDER"
     train = f"memagent train RECIPE.toml {shlex.quote(f'model.path={model}')}"
     look_next(mlflow=tracked.page, command=f"{evaluate}, or {train}")
-    return 0
 
 
 def _lessons(recipe: SftRecipe) -> tuple[Encoder, list[Row]]:
@@ -133,7 +132,7 @@ def _lessons(recipe: SftRecipe) -> tuple[Encoder, list[Row]]:
     if not data:
         raise ValueError(
             "there is nothing to learn: no reading in data.traces is right and whole; evaluate more examples, "
-            "with several samples each (--temperature 1)"
+            "with several samples each (--set temperature=1)"
         )
     return encoder, data
 

@@ -1,73 +1,97 @@
-"""``memagent sweep``: run notebooks over a grid, a list of points or stages, or show a sweep's progress."""
+"""``memagent sweep`` and ``demo``: notebooks over a grid, a list of points or stages."""
 
 from __future__ import annotations
 
-import argparse
 import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
 
-from memagent_lib.cli.arguments import Verbs, add_verb, file_of, look_next, option, switch
+import click
 
-EXAMPLES = """\
+from memagent_lib.cli.options import continues, file_of, look_next
+from memagent_lib.errors import MissingFile
+from memagent_lib.paths import clone, display, free_disk, root
+
+DEMO = "experiments/demo.toml"
+NEEDED_GB = 3
+EPILOG = """\b
 A grid: every combination of the values, four here. Parameters are the variables in the notebook's cell tagged
-"parameters".
+"parameters". notebooks/README.md and experiments/demo.toml have points and stages too.
 
+\b
   notebook = "notebooks/03_evaluate.ipynb"
-  folder = "runs/memory_sizes"                 # results and executed notebooks; {folder} stands for it below, and
-                                               # {point} for a name of what varies, where points must not share a file
+  folder = "runs/memory_sizes"                 # results and executed notebooks; {folder} stands for it below
   workers = 2                                  # points side by side
   [parameters]
   data = "runs/study/data"
-  results = "{folder}/results"                 # 03 writes the rows of each point into a folder of its own there
+  results = "{folder}/results"
   [grid]
   memory_tokens = [16, 32]
-  readers = [["overwrite"], ["gated"]]
+  readers = [["overwrite"], ["multislot"]]
 
-A list of points, above the tables, instead of a grid (or together with one: each point runs with each combination):
-
-  points = [{ policy = "before", model = "runs/warm/model" },
-            { policy = "after", model = "runs/rl/model" }]
-
-Stages, one after the other, each with a notebook, parameters and a grid or points of its own: experiments/demo.toml.
-
+\b
   memagent sweep FILE.toml                     run what is not finished; the same command continues after any stop
   memagent sweep --status FOLDER               its progress, from another terminal
 """
+CLOSING = """
+Exact-answer accuracy by document length, with 95 % intervals:
+
+{table}
+
+figure      {folder}/accuracy.png
+memories    {folder}/memory.html
+policy      {folder}/train/model
+notebooks   {folder}
+
+MLflow and JupyterLab on it:   {lab}"""
 
 
-def add_parser(verbs: Verbs) -> None:
-    verb = add_verb(
-        verbs,
-        "sweep",
-        run,
-        "run notebooks over a grid, a list of points or stages",
-        EXAMPLES,
-        how_to_continue=_how_to_continue,
-    )
-    # argparse's own usage line would not show that --status is used without the other options.
-    verb.usage = "memagent sweep FILE.toml [--workers N] [--retry]\n       memagent sweep --status FOLDER"
-    verb.add_argument("file", nargs="?", metavar="FILE.toml", help="the notebooks and their points")
-    option(verb, "--workers", "N", "points run at the same time (default: the file's own number)")
-    switch(verb, "--retry", "run failed points again")
-    status = "show the progress of the sweep in a folder; the exit status is 0 once every point has finished"
-    option(verb, "--status", "FOLDER", status)
-
-
-def _how_to_continue(a: argparse.Namespace) -> str:
-    if a.status:
-        return ""
-    return "the same command continues with what is not finished"
-
-
-def run(a: argparse.Namespace) -> int:
+@click.command(epilog=EPILOG)
+@click.argument("file", required=False)
+@click.option("--workers", metavar="N", type=int, help="Points run at the same time.  [default: the file's number]")
+@click.option("--retry", is_flag=True, help="Run failed points again.")
+@click.option("--status", metavar="FOLDER", help="Show a sweep's progress; the status is 0 once all have finished.")
+def sweep(file: str | None, workers: int | None, retry: bool, status: str | None) -> int:
+    """Run the notebooks of FILE.toml over a grid, a list of points or stages."""
     from memagent_lib import sweeps
-    from memagent_lib.paths import display
 
-    if a.status:  # the exit status is 1 while points are unfinished, even if the sweep is still running
-        return int(not sweeps.show_sweep(a.status))
-    if not a.file:
-        raise ValueError("no sweep to run: memagent sweep FILE.toml; memagent sweep --help shows such a file")
-    result = sweeps.run_sweep(file_of("sweep", a.file), workers=a.workers, retry=a.retry)
+    if status:
+        return int(not sweeps.show_sweep(status))
+    if not file:
+        raise ValueError("no sweep to run: memagent sweep FILE.toml")
+    with continues("the same command continues with what is not finished"):
+        result = sweeps.run_sweep(file_of("sweep", file), workers=workers, retry=retry)
     report = f"memagent report {shlex.quote(display(result.folder))}"
-    again = f"memagent sweep {shlex.quote(a.file)} --retry runs what failed"
+    again = f"memagent sweep {shlex.quote(file)} --retry runs what failed"
     look_next(result.folder / "notebooks", result.mlflow, report if result.ok else again)
     return int(not result.ok)
+
+
+@click.command()
+@click.option("--out", metavar="FOLDER", default="runs/demo", help="The folder for results; what finished there stays.")
+def demo(out: str) -> int:
+    """Make data, train by RL, evaluate before and after, draw the figure, log it all."""
+    import pandas as pd
+
+    from memagent_lib import sweeps
+    from memagent_lib.rl import require_training
+
+    if not (root() / DEMO).is_file():
+        fix = f"cd {clone()}" if clone() else "memagent init FOLDER, then cd FOLDER"
+        raise MissingFile(f"the demo runs in a folder with its notebooks, and {Path.cwd()} is in none: {fix}")
+    require_training()
+    spec = replace(sweeps.SweepSpec.load(root() / DEMO), folder=out)
+    free = free_disk(spec.path) / (1 << 30)
+    if free < NEEDED_GB:
+        raise OSError(f"{free:.1f} GB are free for {spec.path} and the demo needs {NEEDED_GB}; give another --out")
+    with continues("the same command continues with what is not finished"):
+        finished = sweeps.run_sweep(spec, retry=True).ok  # the same command must also repeat what failed
+    if not finished:
+        where = display(spec.path)
+        print(f"unfinished; the notebooks in {where} show why, and the same command continues", file=sys.stderr)
+        return 1
+    table = pd.read_csv(spec.path / "accuracy.csv").to_string(index=False)
+    lab = "make lab" if (root() / "Makefile").is_file() else "memagent lab"
+    print(CLOSING.format(table=table, folder=display(spec.path), lab=lab))
+    return 0

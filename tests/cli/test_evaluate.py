@@ -46,28 +46,10 @@ def needles(tokenizer, tmp_path) -> Path:
 
 
 def command_for(server, tokenizer_folder: str, workspace: Path, out: Path, *more: str) -> list[str]:
-    command = ["evaluate", "--out", str(out), "--model", "small", "--backend", "openai", "--api", "chat"]
-    command += ["--base-url", server.url, "--window", "4096", "--tokenizer", tokenizer_folder, "--template", "short"]
-    command += ["--chunk-tokens", "200", "--memory-tokens", "60", "--answer-tokens", "16"]
+    command = ["evaluate", "--out", str(out), "--model", "small", "--base-url", server.url, "--template", "short"]
+    command += ["--set", "api=chat", "--set", "window=4096", "--set", f"tokenizer={tokenizer_folder}"]
+    command += ["--chunk-tokens", "200", "--memory-tokens", "60", "--set", "answer_tokens=16"]
     return [*command, "--tracking", str(workspace), *more]
-
-
-def test_a_folder_takes_another_reader_but_no_other_chunk_size(needles, tokenizer_folder, workspace, tmp_path, capsys):
-    with serving() as server:
-        server.reply = reply
-        given = command_for(server, tokenizer_folder, workspace, tmp_path / "out", str(needles), "--n", "2")
-        for reader in ("overwrite", "truncated", "overwrite"):
-            assert main([*given, "--reader", reader]) == 0
-        posts = server.posts
-        assert main([*given, "--chunk-tokens", "150"]) == 2
-        assert server.posts == posts
-    said = "has results of 'small' read in chunks of 200 tokens, and this evaluation takes 150; give another --policy"
-    assert said in capsys.readouterr().err
-    rows = pd.read_parquet(tmp_path / "out" / "small.parquet")
-    assert rows.groupby("reader")["example"].agg(list).to_dict() == {
-        reader: [e.id for e in stream(needles, 2)] for reader in ("overwrite", "truncated")
-    }
-    assert page_of(tmp_path / "out") == {("small", "overwrite"): 2, ("small", "truncated"): 2}
 
 
 def page_of(folder: Path) -> dict[tuple[str, str], int]:
@@ -122,7 +104,7 @@ def test_a_model_judge_adds_a_second_opinion_to_every_answer(needles, tokenizer_
     with serving() as server:
         server.reply = judged_or_read
         command = command_for(server, tokenizer_folder, workspace, tmp_path / "out", str(needles))
-        judge = ["--judge", "small", "--judge-window", "4096", "--judge-tokenizer", tokenizer_folder]
+        judge = ["--judge", "small", "--judge-set", "window=4096", "--judge-set", f"tokenizer={tokenizer_folder}"]
         assert main([*command, *judge]) == 0
         said = capsys.readouterr().err
         assert "model judge small: overwrite: 0 of 5 right, the rule agrees on 0.0 %" in said
@@ -130,8 +112,6 @@ def test_a_model_judge_adds_a_second_opinion_to_every_answer(needles, tokenizer_
         posts = server.posts
         assert main([*command, *judge]) == 0
         assert server.posts == posts and "5 distinct replies, 5 verdicts saved before" in capsys.readouterr().err
-        assert main([*command, "--judge-window", "4096"]) == 2
-        assert "--judge-window needs --judge MODEL" in capsys.readouterr().err
     rows = gather_rows(tmp_path / "out")
     assert set(rows["model_judge"]) == {"small"} and list(rows["model_verdict"]) == [0] * 5
     assert set(rows["model_judge_reply"]) == {"INCORRECT"}
@@ -185,7 +165,7 @@ def test_wrong_examples_become_data_and_failed_ones_do_not(needles, tokenizer_fo
         assert main([*again, str(tmp_path / "none.parquet")]) == 0
     assert not (tmp_path / "none.parquet").exists()
     said = capsys.readouterr().err
-    assert f"1 not answered right, saved in {wrong}" in said and "no answer was wrong, and 1 failed: no " in said
+    assert f"1 not answered right, saved in {wrong}" in said and "no answer was wrong: no " in said
     assert "end the name" in said, "a name that is not parquet is said before anything is read"
 
 
@@ -225,7 +205,7 @@ def test_failures_are_explained_below_the_table_and_on_the_page(needles, tokeniz
     with serving() as server:
         server.reply = reply
         given = command_for(server, tokenizer_folder, workspace, tmp_path / "out", str(needles))
-        assert main([*given, "--question-tokens", "4"]) == 1
+        assert main([*given, "--set", "question_tokens=4"]) == 1
     why = r"warning: 5 failed \(overwrite\): BudgetError: the question is \d+ tokens and question_tokens allows 4"
     assert re.search(why, capsys.readouterr().err)
     assert main(["report", str(tmp_path / "out"), "--tracking", str(workspace)]) == 0
@@ -235,10 +215,7 @@ def test_failures_are_explained_below_the_table_and_on_the_page(needles, tokeniz
 def test_files_become_table_run_and_page_and_a_repeat_is_free(needles, tokenizer_folder, workspace, tmp_path, capsys):
     with serving() as server:
         server.reply = reply
-        command = ["evaluate", str(needles), "--n", "4", "--out", str(tmp_path / "out"), "--model", "small"]
-        command += ["--backend", "openai", "--api", "chat", "--base-url", server.url, "--window", "4096"]
-        command += ["--tokenizer", tokenizer_folder, "--template", "short", "--tracking", str(workspace)]
-        command += ["--chunk-tokens", "200", "--memory-tokens", "60", "--answer-tokens", "16"]
+        command = command_for(server, tokenizer_folder, workspace, tmp_path / "out", str(needles), "--n", "4")
         assert main(command) == 0
         posts = server.posts
         assert main(command) == 0
@@ -259,7 +236,6 @@ def test_bad_input_is_said_before_a_model_is_asked_for(needles, tmp_path, capsys
         ([needles], "9", "has 5 examples"),
         ([needles], "-1", "n is a number of examples, or 0 for all of them; got -1"),
         ([needles, needles], "1", f"{needles} is given more than once"),
-        ([needles, "5", "5"], "1", "5, 5 is no data file; --n takes one number; repeat it for the next file"),
     ]:
         command = ["evaluate", *map(str, data), "--n", n, "--out", str(tmp_path / "o"), "--model", "nowhere"]
         assert main(command) == 2
@@ -272,14 +248,6 @@ def test_bad_input_is_said_before_a_model_is_asked_for(needles, tmp_path, capsys
         (tmp_path / "rows.parquet", "rows.parquet has the results of an evaluation; name the file of examples"),
     ]:
         assert main(["evaluate", str(data), "--out", str(tmp_path / "o"), "--model", "nowhere"]) == 2
-        assert says in capsys.readouterr().err
-    assert main(["evaluate", str(needles), "--out", "o", "--model", "nowhere", "--concurrency", "0"]) == 2
-    assert "--concurrency must be at least 1, got 0" in capsys.readouterr().err
-    assert main(["evaluate", str(needles), "--out", str(needles), "--model", "nowhere"]) == 2
-    assert f"{needles} is a file, and --out names a folder" in capsys.readouterr().err
-    for policy, says in (("  ", "--policy '  ' is blank"), ("p" * 121, "--policy has 121 characters")):
-        command = ["evaluate", str(needles), "--out", str(tmp_path / "o"), "--model", "nowhere", "--policy", policy]
-        assert main(command) == 2
         assert says in capsys.readouterr().err
 
 
@@ -416,7 +384,7 @@ print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM"
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_example_of_3500000_tokens_is_read_under_a_gigabyte(workspace, tmp_path):
     words = "Rain taps on the roof all night and a small boat drifts past the old mill. "
     needle = "The code of the bold owl is 4711. "
@@ -429,18 +397,9 @@ def test_an_example_of_3500000_tokens_is_read_under_a_gigabyte(workspace, tmp_pa
     pocket = Path(__file__).parents[2] / "experiments/pocket/warm_start"
     with serving(window=8192) as server:
         server.reply = reply
-        command = [
-            "evaluate",
-            str(data),
-            "--out",
-            str(tmp_path / "out"),
-            "--tracking",
-            str(workspace),
-            "--model",
-            "small",
-        ]
-        command += ["--backend", "openai", "--api", "chat", "--base-url", server.url]
-        command += ["--tokenizer", str(pocket), "--template", "short"]
+        command = ["evaluate", str(data), "--out", str(tmp_path / "out"), "--tracking", str(workspace)]
+        command += ["--model", "small", "--base-url", server.url, "--template", "short"]
+        command += ["--set", "api=chat", "--set", f"tokenizer={pocket}"]
         # Not ru_maxrss, which begins at what the parent held when it forked: a whole test run holds gigabytes.
         done = subprocess.run([sys.executable, "-c", MEASURED, *command], capture_output=True, text=True, check=True)
     (row,) = pd.read_parquet(tmp_path / "out" / "small.parquet").to_dict("records")

@@ -11,7 +11,6 @@ import pytest
 
 from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, Scripted
-from memagent_lib.cli import main
 from memagent_lib.data import Example, save
 from memagent_lib.evaluation import (
     EvaluationPlan,
@@ -207,9 +206,3 @@ def test_a_baseline_does_not_read_before_a_refused_shared_text(encoder, tmp_path
     with pytest.raises(BudgetError, match="question_tokens allows 32"):
         evaluate_plan(Agent(encoder, backend, READERS["overwrite"]), plan)
     assert backend.requests == []
-
-
-def test_the_text_of_a_shared_reading_needs_the_reading(tmp_path: Path, capsys):
-    arguments = ["evaluate", "x.parquet", "--out", str(tmp_path), "--model", "m", "--shared-question", "Keep all."]
-    assert main(arguments) == 2
-    assert "shared_question is the text of a shared reading; set shared_reading too" in capsys.readouterr().err

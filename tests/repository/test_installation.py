@@ -25,7 +25,7 @@ from needle_server import right
 from ports import free_port
 from waiting import command_of, has_ended, wait_for
 
-from memagent_lib.cli.main import VERBS
+from memagent_lib.cli import commands
 
 ROOT = Path(__file__).parents[2]
 UV = [str(Path(sys.executable).with_name("uv"))]
@@ -109,9 +109,8 @@ def test_a_wheel_has_the_notebooks_and_small_policies(wheel):
 
 def test_every_verb_of_a_plain_installation_has_its_help(memagent, tmp_path):
     assert "init FOLDER" in run(memagent, "--help", cwd=tmp_path).stdout
-    for module in VERBS:
-        verb = module.__name__.rpartition(".")[2]
-        assert f"usage: memagent {verb}" in run(memagent, verb, "--help", cwd=tmp_path).stdout
+    for verb in commands.commands:
+        assert f"Usage: memagent {verb}" in run(memagent, verb, "--help", cwd=tmp_path).stdout
 
 
 def test_the_doctor_passes_it_and_names_the_engines_command(memagent, tmp_path):
@@ -134,11 +133,12 @@ def test_data_read_and_evaluate_end_with_their_results(memagent, workbench):
     data = ["data", "needle", "--chunks", "2", "--chunk-tokens", "200", "--n", "3", "--out", "runs/test_2.parquet"]
     run(memagent, *data, cwd=workbench)
     (workbench / "a.txt").write_text("The code of the bold owl is 4711.")
-    sizes = ["--window", "8192", "--chunk-tokens", "400", "--memory-tokens", "90", "--answer-tokens", "40"]
-    tokenizer = ["--tokenizer", "experiments/pocket/warm_start", "--template", "short", *sizes]
+    settings = ("api=chat", "window=8192", "answer_tokens=40", "tokenizer=experiments/pocket/warm_start")
+    sizes = ["--template", "short", "--chunk-tokens", "400", "--memory-tokens", "90"]
+    sizes += [word for setting in settings for word in ("--set", setting)]
     with serving() as server:
         server.reply = right
-        model = ["--model", "small", "--backend", "openai", "--api", "chat", "--base-url", server.url, *tokenizer]
+        model = ["--model", "small", "--base-url", server.url, *sizes]
         question = ["--question", "What is the code of the bold owl?"]
         assert run(memagent, "read", "a.txt", *question, *model, cwd=workbench).stdout == "4711\n"
         run(memagent, "evaluate", "runs/test_2.parquet", "--out", "runs/scores", *model, cwd=workbench)

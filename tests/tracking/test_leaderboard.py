@@ -12,8 +12,6 @@ import pytest
 from memagent_lib.agent import Agent
 from memagent_lib.backends import Scripted
 from memagent_lib.cli import main
-from memagent_lib.cli.lab import LabServer
-from memagent_lib.cli.lab import leaderboard_page as page_in_lab
 from memagent_lib.data import make, save
 from memagent_lib.evaluation import EvaluationPlan, overview, table
 from memagent_lib.inspector import leaderboard_page, save_leaderboard
@@ -144,15 +142,6 @@ def test_undecided_verdicts_are_counted_beside_the_score(board, workspace: Path,
     assert told in save_leaderboard(found, tmp_path / "board.html").read_text()
     assert f"(n=1), {len(rows) - 1} undecided" in "".join(table(judged)["2 chunks"])
     assert f"(n=1), {len(rows) - 1} undecided" in "".join(overview(judged)["by the model judge"])
-
-
-def test_the_lab_names_the_leaderboard_once_there_is_one(board, workspace: Path, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("memagent_lib.cli.lab.root", lambda: workspace.parent)
-    jupyter = LabServer("JupyterLab", None, tmp_path, "", "http://127.0.0.1:8888/lab/tree/notebooks?token=t")
-    address = page_in_lab(jupyter, str(workspace), "t")
-    assert address == f"http://127.0.0.1:8888/files/{workspace.name}/leaderboard.html?token=t"
-    assert "<h1>Leaderboard</h1>" in (workspace / "leaderboard.html").read_text()
-    assert page_in_lab(jupyter, str(tmp_path / "empty"), "t") == ""
 
 
 def test_two_models_of_one_name_are_told_apart(board, workspace: Path) -> None:

@@ -207,7 +207,8 @@ class _Steps:
         turns = len(TASKS) * sum(n * (chunks + 1) for chunks, n in tested.items())
         # Most memories stay as they are, and this backend checks the old one in a single pass.
         backend = ("--backend", "vllm" if temperature else "transformers")
-        settings = ("--model", str(model), "--reader", reader, "--policy", policy, "--temperature", str(temperature))
+        settings = ("--model", str(model), "--reader", reader, "--policy", policy)
+        settings += ("--set", f"temperature={temperature}")
         arguments = ("evaluate", *files, *settings, *backend, "--out", str(out), *self._tracking)
         return self._step(name, arguments, turns / _TURNS_A_SECOND / 3600)
 
