@@ -31,7 +31,7 @@ ifneq ($(PIP_INDEX_URL),)
   export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
-.PHONY: notebooks demo prose gpu test check lab git-filter lint clean install wheel constraints newest doctor chromium screenshots
+.PHONY: notebooks demo prose gpu test test-all check lab git-filter lint clean install wheel constraints newest doctor chromium screenshots
 
 demo: $(READY)
 	$(BIN)/memagent demo
@@ -56,6 +56,10 @@ gpu: $(READY)
 WORKERS ?= 2
 test: $(READY) chromium
 	$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile
+
+# All tests: also real engines at length, trainings killed and resumed, installations, notebooks on their defaults.
+test-all: $(READY) chromium
+	$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile -m "not gpu" --timeout=3600
 
 # The quick part, before a commit: style, the rules of the house, and the tests that start no engine, kernel or server.
 QUICK := $(wildcard tests/test_*.py) tests/repository tests/readers tests/diagnostics tests/evaluation tests/cli/test_template.py

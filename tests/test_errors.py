@@ -15,29 +15,6 @@ from memagent_lib.readers import reader_named
 from memagent_lib.settings import parse
 
 
-@pytest.mark.parametrize(
-    ("cell", "said"),
-    [
-        ("from memagent_lib import load; load('nowhere.parquet')", "MissingFile: no examples at nowhere.parquet; make"),
-        ("from memagent_lib import panel; panel.show('nowhere')", "MissingFile: no training run at "),
-        ("from memagent_lib.rl import Recipe; Recipe.load('nowhere.toml')", "SettingsError: no recipe at nowhere.toml"),
-        ("from memagent_lib import open_agent; open_agent('./nowhere')", "MissingFile: no model folder './nowhere'"),
-        (
-            "from memagent_lib.evaluation import read_results; read_results('nowhere')",
-            "MissingFile: no results at nowhere",
-        ),
-    ],
-)
-def test_a_cell_that_asks_for_what_is_not_there_ends_in_one_line(cell: str, said: str, capsys) -> None:
-    shell = InteractiveShell.instance()
-    shell.run_cell(cell)
-    lines = capsys.readouterr().out.strip().splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith(said)
-    shell.run_cell("{}['ours']")
-    assert "Traceback" in capsys.readouterr().out
-
-
 @pytest.fixture
 def notebook_shell():
     """A shell that displays errors as a notebook of ours does, and as before after the test."""

@@ -18,9 +18,9 @@ ROOMS = [
     "diagnostics",
     "documents",
     "paths",
-    "processes",
     "prompts",
     "readers",
+    "system",
     "text",
     "trace",
 ]

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -15,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import nbformat
 import pandas as pd
 import psutil
 import pytest
@@ -25,8 +23,6 @@ from needle_server import right
 from ports import free_port
 from waiting import command_of, has_ended, wait_for
 
-from memagent_lib.cli import commands
-
 ROOT = Path(__file__).parents[2]
 UV = [str(Path(sys.executable).with_name("uv"))]
 INDEX = {"UV_DEFAULT_INDEX": os.environ["PIP_INDEX_URL"]} if os.environ.get("PIP_INDEX_URL") else {}
@@ -34,7 +30,7 @@ OUTSIDE = {name: value for name, value in os.environ.items() if name not in ("PY
 COMMIT = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "--quiet", "--allow-empty", "--message"]
 OUTSIDE |= INDEX | {"COLUMNS": "900"}  # wide enough for doctor's longest line
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def run(*command: str, cwd: Path, status: int = 0) -> subprocess.CompletedProcess:
@@ -107,26 +103,10 @@ def test_a_wheel_has_the_notebooks_and_small_policies(wheel):
     assert wheel.stat().st_size < 8_000_000
 
 
-def test_every_verb_of_a_plain_installation_has_its_help(memagent, tmp_path):
-    assert "init FOLDER" in run(memagent, "--help", cwd=tmp_path).stdout
-    for verb in commands.commands:
-        assert f"Usage: memagent {verb}" in run(memagent, verb, "--help", cwd=tmp_path).stdout
-
-
 def test_the_doctor_passes_it_and_names_the_engines_command(memagent, tmp_path):
     table = run(memagent, "doctor", cwd=tmp_path).stdout
     assert not {"missing", "failed"} & set(table.split())
     assert "none (a plain installation)" in table and "--torch-backend cpu --no-deps --requirement /" in table
-
-
-def test_a_second_init_changes_no_file(memagent, workbench):
-    mine = workbench / "experiments" / "demo.toml"
-    before = mine.read_bytes()
-    mine.write_text("# mine\n")
-    out = run(memagent, "init", workbench.name, cwd=workbench.parent).stdout
-    assert mine.read_text() == "# mine\n"
-    assert out.startswith("0 files written") and "1 of them differ from the library's: experiments/demo.toml" in out
-    mine.write_bytes(before)
 
 
 def test_data_read_and_evaluate_end_with_their_results(memagent, workbench):
@@ -146,22 +126,6 @@ def test_data_read_and_evaluate_end_with_their_results(memagent, workbench):
     assert (workbench / "runs" / "scores" / "inspector.html").is_file()
 
 
-def test_a_newer_wheel_over_it_leaves_every_file_of_a_person(memagent, wheel, workbench):
-    mine = {path: path.read_bytes() for path in workbench.rglob("*") if path.is_file()}
-    build = [*UV, "build", "--quiet", "--wheel", "--out-dir", "newer", "."]
-    run("env", "SETUPTOOLS_SCM_PRETEND_VERSION=9.9.9", *build, cwd=wheel.parents[1])
-    (newer,) = (wheel.parents[1] / "newer").glob("*.whl")
-    into = ["--quiet", "--python", str(Path(memagent).with_name("python"))]
-    install = [*UV, "pip", "install", *into, "--no-config", "--no-deps", str(newer)]
-    run(*install, cwd=workbench)
-    assert run(memagent, "--version", cwd=workbench).stdout.startswith("memagent 9.9.9")
-    assert run(memagent, "init", workbench.name, cwd=workbench.parent).stdout.startswith("0 files written")
-    run(*UV, "pip", "uninstall", *into, "memagent-lib", cwd=workbench)
-    assert not Path(memagent).exists()
-    assert {path: path.read_bytes() for path in workbench.rglob("*") if path.is_file()} == mine
-    run(*install, cwd=workbench)  # the other tests need it
-
-
 def test_default_paths_are_found_outside_of_the_workbench(memagent, tmp_path):
     size = ["--chunks", "2", "--chunk-tokens", "96"]
     run(
@@ -176,44 +140,6 @@ def test_default_paths_are_found_outside_of_the_workbench(memagent, tmp_path):
         cwd=tmp_path,
     )
     assert len(pd.read_parquet(tmp_path / "a.parquet")) == 2
-
-
-def test_what_needs_an_engine_is_one_line_that_names_the_fix(memagent, workbench):
-    refused = run(memagent, "demo", cwd=workbench, status=2).stderr
-    assert refused.count("\n") == 1
-    command = r"`uv pip install --python (\S+) --torch-backend cpu --no-deps --requirement (\S+)`"
-    python, pins = re.search(command, refused).groups()
-    assert Path(python) == Path(memagent).with_name("python")
-    assert Path(pins).read_text().count("==") > 200
-
-
-def test_the_first_notebook_ends_in_one_line_without_engines(memagent, workbench):
-    papermill = [str(Path(memagent).with_name("python")), "-m", "papermill", "--no-progress-bar"]
-    ran = workbench / "00.ipynb"
-    run(*papermill, "notebooks/00_quickstart.ipynb", str(ran), "--cwd", "notebooks", cwd=workbench, status=1)
-    cells = [cell for cell in nbformat.read(str(ran), 4).cells if cell.cell_type == "code"]
-    outputs = [output for cell in cells for output in cell.outputs]
-    document, failure = (output for output in outputs if output.output_type != "stream")
-    assert "<mark" in document["data"]["text/html"]
-    (line,) = failure["traceback"]
-    assert re.match(r"MissingPackage: .*transformers.* not installed; run `uv pip install", line)
-
-
-def test_a_wheel_states_the_pythons_that_it_installs_into(wheel):
-    with zipfile.ZipFile(wheel) as content:
-        (about,) = (name for name in content.namelist() if name.endswith(".dist-info/METADATA"))
-        assert "Requires-Python: <3.13,>=3.11\n" in content.read(about).decode()
-
-
-def test_the_lab_refuses_a_port_in_use_before_it_starts(memagent, workbench):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        refused = run(
-            memagent, "lab", "--port", port, "--mlflow-port", str(free_port()), cwd=workbench, status=2
-        ).stderr
-    assert f"port {port} of 127.0.0.1 is in use" in refused and refused.count("\n") == 1
 
 
 @contextmanager

@@ -56,17 +56,6 @@ def test_assignments_inside_expressions_are_rare() -> None:
     assert len(walrus) < 3 * thousands_of_lines(LIBRARY), walrus
 
 
-def test_names_of_tests_have_at_most_60_characters() -> None:
-    long = [
-        f"{path}:{node.lineno} {node.name}"
-        for path, node in nodes(TESTS)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.name.startswith("test_")
-        and len(node.name) > 60
-    ]
-    assert long == []
-
-
 def private(name: str) -> bool:
     """``_name``; not ``__name__`` and not ``_repr_html_``, by which Python and IPython call an object."""
     return name.startswith("_") and not name.endswith("_")

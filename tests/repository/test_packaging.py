@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import os
-import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -14,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from importlib.metadata import packages_distributions, requires, version
 from pathlib import Path
 
-import nbformat
 import pytest
 import yaml
 from packaging.requirements import Requirement
@@ -84,12 +81,6 @@ def test_all_that_the_tests_import_is_declared() -> None:
     assert undeclared(SETS["cpu"], "tests", own=OURS | support) == set()
 
 
-def test_both_engine_sets_declare_the_same_modules() -> None:
-    for engine in ("hydra-core", "omegaconf", "ray", "safetensors", "tensordict", "torch", "transformers", "verl"):
-        assert engine in requirements(EXTRAS["cpu"])
-        assert engine in requirements(EXTRAS["gpu"])
-
-
 def test_no_requirement_of_the_project_is_an_exact_pin() -> None:
     declared = PROJECT["dependencies"] + [line for lines in EXTRAS.values() for line in lines]
     assert [line for line in declared if "==" in line] == []
@@ -100,12 +91,6 @@ def test_a_constraints_file_pins_every_requirement(name: str) -> None:
     pinned = pins(name)
     for distribution, requirement in requirements(SETS[name]).items():
         assert requirement.specifier.contains(pinned[distribution]), requirement
-
-
-@pytest.mark.parametrize("name", SETS)
-def test_a_constraints_file_names_no_index(name: str) -> None:
-    for line in (CONSTRAINTS / f"{name}.txt").read_text().splitlines():
-        assert line.startswith("#") or re.fullmatch(r"[a-z0-9-]+==[\w.+]+", line), line
 
 
 def test_the_sets_share_the_versions_of_the_workbench() -> None:
@@ -133,30 +118,13 @@ def test_the_cpu_pins_need_no_further_package() -> None:
     }
 
 
-def test_no_command_names_the_library_on_an_index() -> None:
-    """It is on none yet: `pip install memagent-lib` would fail, or bring another's package."""
-    named = re.compile(r"pip install[^\n`]*\bmemagent[-_]lib\b(?!\S*\.whl)")
-    texts = {name: (ROOT / name).read_text(errors="ignore") for name in tracked() if Path(name).suffix != ".png"}
-    found = {name: named.findall(text) for name, text in texts.items() if name != "tests/repository/test_packaging.py"}
-    assert {name: lines for name, lines in found.items() if lines} == {}
-
-
-@pytest.mark.slow
-def test_make_without_an_index_names_the_settings(tmp_path: Path) -> None:
-    offline = os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
-    made = ["make", "--silent", "--file", str(ROOT / "Makefile"), f"VENV={tmp_path}/none", f"PYTHON={sys.executable}"]
-    done = subprocess.run([*made, "install"], cwd=ROOT, env=offline, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "Packages come from an index (PyPI, or the one that PIP_INDEX_URL names) or from the folder" in done.stderr
-
-
 def test_the_conda_environment_takes_the_pins_of_the_plain_set() -> None:
     packages = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     assert packages[-1] == {"pip": ["--constraint memagent_lib/constraints/plain.txt", "--editable ."]}
     assert "python=3.11" in packages
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_conda_environment_resolves_to_the_plain_set(tmp_path: Path) -> None:
     """By uv, for Python 3.11 and a package index; what conda itself brings (Python, make, pip) is not looked at."""
     packages = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
@@ -175,40 +143,6 @@ def test_the_conda_environment_resolves_to_the_plain_set(tmp_path: Path) -> None
     assert {name: str(r.specifier) for name, r in requirements(resolved).items()} == {
         name: f"=={pinned}" for name, pinned in pins("plain").items()
     }
-
-
-@pytest.mark.slow
-def test_the_git_filter_hides_outputs_from_diff_and_add(tmp_path: Path) -> None:
-    def git(*command: str) -> str:
-        named = ["-c", "user.name=t", "-c", "user.email=t@t"]
-        return subprocess.run(
-            ["git", *named, *command], cwd=tmp_path, check=True, capture_output=True, text=True
-        ).stdout
-
-    shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks", ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
-    shutil.copy(ROOT / ".gitattributes", tmp_path)
-    git("init", "--quiet")
-    git("add", "--all")
-    git("commit", "--quiet", "--message", "as they are")
-    for path in (tmp_path / "notebooks").glob("*.ipynb"):
-        book = nbformat.read(path, 4)
-        for cell in (cell for cell in book.cells if cell.cell_type == "code"):
-            cell.update(execution_count=3, outputs=[nbformat.v4.new_output("stream", text="printed")])
-        book.metadata["language_info"] = {"name": "python", "version": "3.11.7"}
-        nbformat.write(book, path)
-    assert len(git("diff", "--name-only").split()) == 9
-    made = ["make", "--file", str(ROOT / "Makefile"), "READY=", f"BIN={Path(sys.executable).parent}", "git-filter"]
-    subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
-    assert git("diff") == ""
-    git("add", "--update")  # until then git goes by the files' sizes
-    assert git("status", "--porcelain") == ""
-
-
-def test_make_says_what_it_installs_before_it_does() -> None:
-    plan = ["make", "--dry-run", "--always-make", "--file", str(ROOT / "Makefile"), "VENV=nowhere", "EXTRA=cpu", "test"]
-    lines = subprocess.run(plan, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
-    said = next(i for i, line in enumerate(lines) if "Installing into nowhere" in line and "GB" in lines[i])
-    assert said < next(i for i, line in enumerate(lines) if "pip install" in line)
 
 
 def test_make_refuses_another_python_in_one_line(tmp_path: Path) -> None:
