@@ -179,7 +179,6 @@ def open_agent(
     if isinstance(reader, str):
         reader = reader_named(reader)
     template = Template.of(template or trained.template)
-    _require_known_kinds(template, reader)
     if not isinstance(tokenizer, Tokenizer):
         with status_line(f"loading the tokenizer of {Path(tokenizer or model).name}"):
             tokenizer = _tokenizer(str(tokenizer or path), named=bool(tokenizer))
@@ -210,18 +209,6 @@ def _default_backend(model: str, engines: int) -> str:
         return "vllm"
     with status_line(f"choosing a backend for {Path(model).name}"):  # it may import torch
         return backend_for_one_reading(model)
-
-
-def _require_known_kinds(template: Template, reader: Reader) -> None:
-    """Raise :class:`ValueError` for an entry of ``template.kinds`` that no reader uses, such as a misspelt one."""
-    # A template serves several readers, so an entry for another reader's kind is no mistake.
-    known = {kind.name for each in (*READERS.values(), reader) for kind in each.prompts}
-    unknown = sorted(set(template.kinds) - known)
-    if unknown:
-        raise ValueError(
-            f"template {template.name!r} words the kind {', '.join(unknown)}, which no reader has; the kinds are "
-            f"{', '.join(sorted(known))}"
-        )
 
 
 def needed_window(encoder: Encoder, reader: Reader) -> int:

@@ -62,7 +62,7 @@ class Budget:
 class Template:
     """The wording of prompts: a text for each kind of prompt, and the text that stands for an empty memory.
 
-    ``kinds`` maps kinds of prompt that readers define (``gate``, ``recall``) to their texts. A kind without an entry
+    ``kinds`` maps kinds of prompt that readers define to their texts. A kind without an entry
     uses the text that its reader declares.
     """
 
@@ -127,7 +127,7 @@ class Template:
         if kind.name in ("read", "answer", "direct", "blind"):
             return getattr(self, kind.name)
         own = self.kinds.get(kind.name, kind.words)
-        # A gate or a recall is the read prompt with more instructions, so every template has words for it.
+        # A reader's own kind is the read prompt with more instructions, so every template has words for it.
         base = getattr(self, kind.after) if kind.after else ""
         return "\n\n".join(words for words in (base, own) if words)
 

@@ -27,10 +27,12 @@ class Kind:
     A reader that needs a kind beyond those below declares it in its own file. Its ``words``, or the template's entry
     with its name, are appended to the template's text for the kind ``after`` ("" for none).
 
-    If replies may contain a command such as KEEP, ``commands`` names the possible ones. ``opened`` takes a reply and
-    the old memory, and returns the reply with the resulting memory as its text and the command as its ``signal``.
-    ``written`` is the inverse: it takes a memory and a signal, and returns the text of the reply that means both.
-    ``malformed`` tells whether an opened text still contains a command, in a form or position that means nothing.
+    If replies may contain a command besides a memory, ``commands`` maps each to the words for it on pages. ``opened``
+    takes a reply and the old memory, and returns the reply with the resulting memory as its text and the command as its
+    ``signal``: ``"command"`` or ``"command: words"``. ``written`` is the inverse: it takes a memory and a signal, and
+    returns the text of the reply that means both. ``malformed`` tells whether an opened text still contains a command,
+    in a form or position that means nothing. ``taught`` returns the signal of a lesson's reply, from a
+    :class:`memagent_lib.sft.Moment`.
     """
 
     READ: ClassVar[Kind]
@@ -47,10 +49,11 @@ class Kind:
     """Whether the reply is an answer."""
     words: str = field(default="", compare=False)
     after: str = field(default="read", compare=False)
-    commands: frozenset[str] = field(default=frozenset(), compare=False)
+    commands: Mapping[str, str] = field(default_factory=dict, compare=False)
     opened: Callable[[Reply, str], Reply] | None = field(default=None, compare=False, repr=False)
     written: Callable[[str, str], str] | None = field(default=None, compare=False, repr=False)
     malformed: Callable[[str], bool] | None = field(default=None, compare=False, repr=False)
+    taught: Callable[[Any], str] | None = field(default=None, compare=False, repr=False)
 
     @property
     def writes_memory(self) -> bool:
@@ -97,10 +100,9 @@ class Reply:
     A backend returns the raw text; :meth:`memagent_lib.prompts.Encoder.interpret` then moves a reasoning model's
     thoughts from ``text`` to ``thinking``. ``finish_reason`` is ``"stop"``, or ``"length"`` if the token limit
     truncated the reply, or ``"edited"`` if a person changed it in the inspector. Token counts are the engine's.
-    ``signal`` is the command that the reader found in the reply: ``"keep"``, ``"done"``, ``"recall: words"`` or
-    ``"search: words"``. ``sampling_left_out`` names the sampling settings that the server refuses, such as
-    ``"temperature=0.3"``; it used its own. ``started`` (Unix time) and ``seconds`` measure the backend's work,
-    including its queue; comparisons of replies ignore both.
+    ``signal`` is the command that the reader found in the reply (:class:`Kind`). ``sampling_left_out`` names the
+    sampling settings that the server refuses, such as ``"temperature=0.3"``; it used its own. ``started`` (Unix time)
+    and ``seconds`` measure the backend's work, including its queue; comparisons of replies ignore both.
     """
 
     text: str
@@ -124,7 +126,7 @@ class Reply:
 
     @property
     def command(self) -> str:
-        """The name of the command in ``signal``: ``"recall"`` for ``"recall: the owl"``; "" if there is none."""
+        """The name of the command in ``signal``, without its words; "" if there is none."""
         return self.signal.partition(":")[0]
 
     def to_record(self) -> dict[str, Any]:

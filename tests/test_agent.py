@@ -16,12 +16,13 @@ from dataclasses import replace
 
 import pytest
 
+from experiments.readers.gated import gated
 from memagent_lib import agent as driver
 from memagent_lib.agent import Agent, AgentSettings, chunks_after, needed_window, open_agent, run_sync
 from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.driver import Observer, gather
 from memagent_lib.prompts import Budget, BudgetError, Template
-from memagent_lib.readers import READERS, gated
+from memagent_lib.readers import READERS, reader_named
 from memagent_lib.text import Chunk, chunks
 from memagent_lib.trace import Reply, Trace
 
@@ -55,7 +56,7 @@ class Slow:
 
 async def test_a_cancelled_reading_leaves_no_request_and_no_task(encoder):
     backend = Slow(wait_s=30)
-    work = asyncio.create_task(Agent(encoder, backend, READERS["map_merge"]).aread(DOCUMENT, "q"))
+    work = asyncio.create_task(Agent(encoder, backend, reader_named("map_merge")).aread(DOCUMENT, "q"))
     while len(backend.requests) < 2:
         await asyncio.sleep(0.01)
     work.cancel()
@@ -177,7 +178,7 @@ def test_a_lean_reading_has_few_chunk_texts_in_memory(encoder, name):
     blocks = (f" Note {number}: {SENTENCE}".replace(" ", " \u2042") for number in range(100))
     gc.freeze()  # the million objects of a process with torch are not visited at every turn
     try:
-        trace = Agent(encoder, Scripted(len_of), READERS[name]).read(
+        trace = Agent(encoder, Scripted(len_of), reader_named(name)).read(
             blocks, "q", observer=Observer(lean=True, on_turn=count)
         )
     finally:
@@ -210,7 +211,7 @@ def test_parallel_prompts_are_observed_in_the_readers_order(encoder):
             return await super().complete(request)
 
     seen = []
-    agent = Agent(encoder, Backwards(), READERS["map_merge"])
+    agent = Agent(encoder, Backwards(), reader_named("map_merge"))
     trace = agent.read(DOCUMENT, "q", observer=Observer(on_turn=seen.append))
     assert seen == list(trace.turns)
 
@@ -304,7 +305,7 @@ def test_without_a_name_the_backend_is_that_of_one_reading(monkeypatch):
 
 
 def test_the_needed_window_is_that_of_the_widest_reader(encoder):
-    window = needed_window(encoder, READERS["blind"])
+    window = needed_window(encoder, reader_named("blind"))
     for each in READERS.values():
         Agent(encoder, Scripted(str, window=window), each)
     widest = max(READERS.values(), key=lambda each: encoder.window_of(each.prompts))

@@ -17,7 +17,7 @@ from memagent_lib.documents import on_bad_memory_for, read_files
 from memagent_lib.driver import Observer
 from memagent_lib.journal import Journal
 from memagent_lib.prompts import Request, Template
-from memagent_lib.readers import READERS
+from memagent_lib.readers import reader_named
 from memagent_lib.trace import Kind, Reply, Trace
 
 TEMPLATE = Template.load("chunk_first")
@@ -92,7 +92,7 @@ COMMENT = "No changes needed to the memory."
 def read(encoder, *replies, on: str = "keep", reader="overwrite", observer=None) -> tuple[Trace, Scripted]:
     waiting = iter(replies)
     backend = Scripted(lambda _: next(waiting))
-    agent = Agent(encoder, backend, READERS[reader], on_bad_memory=OnBadMemory.of(on))
+    agent = Agent(encoder, backend, reader_named(reader), on_bad_memory=OnBadMemory.of(on))
     text = "The red door has code 4711. " + "A small boat drifts past the old mill. " * 20
     three_chunks = text[: encoder.tokenizer.tokens(text).starts[3 * encoder.budget.chunk_tokens - 8]]
     return agent.read(three_chunks, QUESTION, observer=observer), backend

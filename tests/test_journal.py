@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from hostile import serving
 
+from experiments.readers.gated import GATE
 from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, Scripted, open_backend
 from memagent_lib.documents import read_files
 from memagent_lib.driver import Observer
 from memagent_lib.journal import Journal, JournalError, append_record, key_of, records
-from memagent_lib.readers import GATE, READERS
+from memagent_lib.readers import READERS, reader_named
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply
 
@@ -218,7 +219,7 @@ def test_two_processes_cannot_write_one_journal(tmp_path):
 def test_every_reader_resumes_from_any_turn_with_the_same_result(tmp_path, encoder, name):
     document = "x. " * 8 if name == "full" else DOCUMENT[:600]
     calm = Scripted(short)
-    whole = Agent(encoder, calm, READERS[name]).read(document, "Which note?")
+    whole = Agent(encoder, calm, reader_named(name)).read(document, "Which note?")
     for breaks_at in range(0, len(calm.requests), 3):
         asked, path = [], tmp_path / f"{breaks_at}"
 
@@ -228,7 +229,7 @@ def test_every_reader_resumes_from_any_turn_with_the_same_result(tmp_path, encod
                 raise BackendError("gone")
             return short(text)
 
-        agent = Agent(encoder, Scripted(shaky), READERS[name])
+        agent = Agent(encoder, Scripted(shaky), reader_named(name))
         with Journal(path, SETTINGS) as journal, pytest.raises(BackendError):
             agent.read(document, "Which note?", observer=Observer(store=journal.reading()))
         kept = path.read_text().count("\n") - 1

@@ -124,8 +124,6 @@ def test_a_template_may_word_a_kind_and_a_misspelt_kind_is_named(own_reader, tok
     agent = open_agent(**parts, reader=own_reader, template=template)
     agent.read("One.", "What?")
     assert agent.backend.requests[-2].text.endswith(": enough for What?")
-    with pytest.raises(ValueError, match="chekc"):
-        open_agent(**parts, reader=own_reader, template=replace(template, kinds={"chekc": "x"}))
     with pytest.raises(ValueError, match="question"):
         open_agent(**parts, reader=own_reader, template=replace(template, kinds={"check": "{memory}"}))
 

@@ -7,8 +7,9 @@ import re
 from typing import Any
 
 from experiments.pocket import world
+from experiments.readers.gated import GATE
+from experiments.readers.recall import RECALL
 from memagent_lib.prompts import Template
-from memagent_lib.readers import GATE, RECALL
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt
 

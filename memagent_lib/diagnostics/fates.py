@@ -158,7 +158,7 @@ def live_memories(trace: Trace) -> list[tuple[str, ...]]:
 
     A reply replaces the memories that its prompt displayed: the one memory of most readers, a slot of ``multislot``,
     the memory of a part of ``map_merge``, both memories of a merge. An old memory does not return to use when
-    ``recall`` displays it again.
+    the reader displays it again.
     """
     live: list[str] = []
     after = []

@@ -21,8 +21,6 @@ from memagent_lib.driver import Clock, Observer
 from memagent_lib.errors import MissingFile
 from memagent_lib.journal import Journal
 from memagent_lib.readers import (
-    DONE,
-    FOUND,
     READERS,
     overwrite,
     question_list,
@@ -199,12 +197,14 @@ def read_files(
 
 def _unread(trace: Trace, document: Document) -> int:
     """Return how many characters at the document's end were not read because the model ended the reading."""
-    # A passage that a search found may stand far behind the last chunk that was read.
-    in_order = [turn for turn in trace.reads if turn.prompt.kind != FOUND]
-    if not in_order or trace.reads[-1].reply.command != DONE:
+    if not trace.reads or not trace.reads[-1].reply.signal:
         return 0
-    read = in_order[-1].prompt.chunk.end - document.begins_at
-    return max(0, sum(map(len, document.blocks())) - read)
+    end = document.begins_at
+    # A passage that a search found may stand far behind the last chunk that was read.
+    for chunk in sorted((turn.prompt.chunk for turn in trace.reads), key=lambda chunk: chunk.start):
+        if chunk.start <= end:
+            end = max(end, chunk.end)
+    return max(0, sum(map(len, document.blocks())) - (end - document.begins_at))
 
 
 @dataclass

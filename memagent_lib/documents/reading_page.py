@@ -15,7 +15,7 @@ from memagent_lib.diagnostics import NO_ANSWERS, MemoryChange, MemoryPiece, Phra
 from memagent_lib.documents.sources import Document
 from memagent_lib.pages import Page, render
 from memagent_lib.paths import write_atomically
-from memagent_lib.readers import FOUND, SEARCH_COMMAND, SLOTS, multislot, signal_in_words
+from memagent_lib.readers import SLOTS, multislot, signal_in_words
 from memagent_lib.trace import Kind, Trace
 
 MOST_CHANGES = 400
@@ -95,7 +95,7 @@ def _of_reading(reading: FileReading) -> list[str]:
     warnings = []
     if reading.unread:
         warnings.append(
-            f"the model ended the reading (DONE) before the last {reading.unread:,} characters, which were not read"
+            f"the model ended the reading before the last {reading.unread:,} characters, which were not read"
         )
     if trace.cut_memories:
         warnings.append(f"{trace.cut_memories:,} memories were cut at their token limit")
@@ -213,19 +213,14 @@ def _has_changed(step: MemoryChange, before: str) -> bool:
 
 
 def _notes(reading: FileReading) -> list[list[str]]:
-    """Return what each turn did besides reading its chunk into the memory: gates, searches, slots and merges."""
+    """Return what each turn did besides reading its chunk into the memory: commands, slots and merges."""
     steps = reading.provenance.steps
     trace = reading.trace
     notes = []
     first_read = len(trace.reads) - len(steps)
     written: dict[int, int] = {}
     for number, step in enumerate(steps):
-        found = [signal_in_words(step.signal)]
-        following = steps[number + 1].kind if number + 1 < len(steps) else ""
-        if step.signal.startswith(f"{SEARCH_COMMAND}: ") and following != FOUND.name:
-            found.append("no other passage has these words")
-        if step.kind == FOUND.name:
-            found.append("the passage that the search found")
+        found = [signal_in_words(trace.reader, step.signal)]
         if step.kind == Kind.MERGE.name:
             # The two memories cover neighbouring spans, so the first one ends where the second one begins.
             first, second = (written.get(end, "?") for end in step.chunk)

@@ -164,7 +164,7 @@ class Readings:
             "changes": changes,
             "after": reply.text,
             "thinking": reply.thinking,
-            "signal": _signal(reply),
+            "signal": _signal(result.trace.reader, reply),
             "cut": reply.cut,
             "bad": str(this.bad_memory or ""),
             "turned_away": [each.text for each in this.bad_memory.replies] if this.bad_memory else [],
@@ -358,8 +358,8 @@ def _shortened(answer: str) -> str:
     return answer if len(answer) <= _ANSWER_CHARS else answer[: _ANSWER_CHARS - 1] + "…"
 
 
-def _signal(reply: Reply) -> str:
-    signal = signal_in_words(reply.signal)
+def _signal(reader: str, reply: Reply) -> str:
+    signal = signal_in_words(reader, reply.signal)
     refused = f"the server refused {reply.sampling_left_out}" if reply.sampling_left_out else ""
     return "; ".join(filter(None, (signal, refused)))
 

@@ -14,7 +14,7 @@ import pandas as pd
 from memagent_lib.evaluation import COSTS, Rate, keyed, line_name, lines_of, rate_of, score_and_cost
 from memagent_lib.plots import style
 from memagent_lib.plots.style import COLOURS, GREY, axes_or_new, finish, put_legend, shortened, styled, without_data
-from memagent_lib.readers import READ_KINDS
+from memagent_lib.trace import Kind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,6 +23,7 @@ REWARD = "critic/score/mean"
 MOST_COLUMNS = 3
 _ALL_FAILED = "every reading failed"
 _LONGEST_TITLE = 28
+_NOT_READING = {kind.name for kind in (Kind.ANSWER, Kind.DIRECT, Kind.BLIND, Kind.MERGE)}
 
 
 @styled
@@ -125,7 +126,7 @@ def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """
     ax = axes_or_new(ax, 6.8, 3.8)
     title = "Memory length by turn"
-    reads = traces[traces["kind"].isin(READ_KINDS)]
+    reads = traces[~traces["kind"].isin(_NOT_READING)]
     if reads.empty:
         return without_data(ax, title, "no reading has a memory")
     reads = reads.astype({"reply_tokens": float})

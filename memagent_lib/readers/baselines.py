@@ -5,16 +5,20 @@ Each uses one prompt, with the whole document, its two ends, its best passages, 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+import re
+from collections.abc import Generator, Iterable, Sequence
+from functools import cached_property
+from typing import Any
 
 from memagent_lib.readers.declaration import ReaderSession, reader
-from memagent_lib.readers.ranking import Ranking
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Trace, Turn
 
 PASSAGES = 3
 _CUT = "\n...\n"
 """The text between two passages that are not neighbours."""
+# A word, or one character of a script that is written without spaces.
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+")
 
 
 @reader({Kind.DIRECT: 1})
@@ -97,3 +101,32 @@ def _passage_end(text: str, at: int, size: int) -> int:
 def _direct(question: str, document: Chunk) -> Generator[Prompt, Turn, Trace]:
     answer = yield Prompt(Kind.DIRECT, question, chunk=document)
     return Trace(question, (answer,))
+
+
+class Ranking:
+    """Texts to search in with BM25. The index is built at the first search."""
+
+    def __init__(self, texts: Sequence[str]):
+        self._corpus = [_words(text) for text in texts]
+        self._vocabulary = {word for text in self._corpus for word in text}
+
+    def ranked(self, query: str) -> list[int]:
+        """Return the indices of the texts that share a word with ``query``, best match first, ties in input order."""
+        terms = sorted(self._vocabulary & set(_words(query)))
+        if not terms:
+            return []
+        scores = self._index.get_scores(terms)
+        # sorted is stable, so equal scores stay in order.
+        return sorted((i for i, score in enumerate(scores) if score > 0), key=lambda i: -scores[i])
+
+    @cached_property
+    def _index(self) -> Any:
+        import bm25s  # needs only numpy, and is exact about ties
+
+        index = bm25s.BM25()
+        index.index(self._corpus, show_progress=False)
+        return index
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.lower())

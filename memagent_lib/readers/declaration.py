@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from inspect import signature
 
 from memagent_lib.errors import UserError
+from memagent_lib.plugins import shipped_plugin
 from memagent_lib.text import Chunk
 from memagent_lib.trace import NO_MEMORY, Kind, Prompt, Trace, Turn
 
@@ -30,7 +31,7 @@ class Reader:
     """A reading strategy. Calling it with a question and chunks starts a session.
 
     ``prompts`` maps each kind of prompt that ``session`` yields to the most memories that it displays, which determines
-    the window that the reader needs. ``file`` is ``FILE.py:NAME`` for a reader that does not ship with the library.
+    the window that the reader needs. ``file`` is ``FILE.py:NAME`` for a reader that was loaded from a file.
     """
 
     name: str
@@ -46,16 +47,14 @@ class Reader:
             options["previous"] = previous
         trace = yield from self.session(question, chunks, **options)
         if not isinstance(trace, Trace) or not trace.turns or not trace.turns[-1].prompt.kind.answers:
-            raise ReaderError(
-                f"the reader {self.source!r} returns no trace that ends in an answer; "
-                "end it with `return Trace(question, (*turns, answer))`"
-            )
+            raise ReaderError(f"the reader {self.source!r} must return a Trace that ends in an answer")
         return replace(trace, reader=self.source)
 
     @property
     def source(self) -> str:
         """The name or ``FILE.py:NAME`` with which ``open_agent`` opens this reader again."""
-        return self.file or self.name
+        is_shipped = not self.file or self.file == shipped_plugin("readers", self.name)
+        return self.name if is_shipped else self.file
 
     @property
     def continues(self) -> bool:
@@ -63,9 +62,9 @@ class Reader:
         return "previous" in signature(self.session).parameters
 
     @property
-    def commands(self) -> frozenset[str]:
-        """The commands that replies may contain besides a memory, such as ``"keep"`` and ``"done"``."""
-        return frozenset().union(*(kind.commands for kind in self.prompts))
+    def commands(self) -> dict[str, str]:
+        """The commands that replies may contain besides a memory, with their words on pages."""
+        return {command: words for kind in self.prompts for command, words in kind.commands.items()}
 
     @property
     def has_memory(self) -> bool:

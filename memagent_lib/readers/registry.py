@@ -1,4 +1,4 @@
-"""All readers that ship with the library, and the loading of readers from your own files (``FILE.py:NAME``)."""
+"""All readers that ship with the library, and the loading of readers from files (``FILE.py:NAME``)."""
 
 from __future__ import annotations
 
@@ -6,49 +6,51 @@ from dataclasses import replace
 from inspect import isgeneratorfunction
 
 from memagent_lib.errors import nearest
-from memagent_lib.plugins import PluginError, is_plugin, load_plugin, plugin_name
+from memagent_lib.plugins import PluginError, is_plugin, load_plugin, plugin_name, shipped_plugin
 from memagent_lib.readers.baselines import blind, full, retrieved, truncated
 from memagent_lib.readers.declaration import Reader
-from memagent_lib.readers.gated import DONE, KEEP, gated
 from memagent_lib.readers.map_merge import map_merge
 from memagent_lib.readers.multislot import multislot
 from memagent_lib.readers.overwrite import overwrite
-from memagent_lib.readers.recall import RECALL_COMMAND, recall
-from memagent_lib.readers.retrieving import SEARCH_COMMAND, retrieving
 
 READERS: dict[str, Reader] = {
-    each.name: each
-    for each in (overwrite, gated, recall, retrieving, multislot, map_merge, full, truncated, retrieved, blind)
-}  # fmt: skip
+    each.name: each for each in (overwrite, multislot, map_merge, full, truncated, retrieved, blind)
+}
 BASELINES = tuple(name for name, each in READERS.items() if not each.has_memory)
 """The names of the readers without a memory."""
-READ_KINDS = frozenset(kind.name for each in READERS.values() for kind in each.prompts if kind.reads)
-"""The names of the kinds of prompt that display a part of the document."""
-
-_IN_WORDS = {KEEP: "left its memory unchanged", DONE: "stopped reading here"}
-_REQUESTS = {RECALL_COMMAND: "looks back for", SEARCH_COMMAND: "searches the document for"}
-
-
-def signal_in_words(signal: str) -> str:
-    """Return a reply's signal as pages display it: ``"looks back for: the owl"`` for ``"recall: the owl"``."""
-    command, colon, words = signal.partition(": ")
-    if colon and command in _REQUESTS:
-        return f"{_REQUESTS[command]}: {words}"
-    return _IN_WORDS.get(signal, signal)
 
 
 def reader_named(name: str) -> Reader:
-    """Return the reader called ``name``, or the one that ``FILE.py:NAME`` defines.
+    """Return the reader called ``name``: the library's, that of ``experiments/readers/NAME.py``, or ``FILE.py:NAME``.
 
     A generator function without the decorator becomes a reader with MemAgent's prompts. Raises :class:`ValueError` for
     an unknown name, and :class:`~memagent_lib.plugins.PluginError` for a file that defines no such reader.
     """
-    if is_plugin(name):
-        return _from_file(name)
-    if name not in READERS:
+    if name in READERS:
+        return READERS[name]
+    file = name if is_plugin(name) else shipped_plugin("readers", name)
+    if file is None:
         known = ", ".join(sorted(READERS))
         raise ValueError(f"no reader {name!r}; choose from {known}, or give FILE.py:NAME{nearest(name, READERS)}")
-    return READERS[name]
+    found = load_plugin(file)
+    if isinstance(found, Reader):
+        return replace(found, file=file)
+    if isgeneratorfunction(found):
+        return Reader(plugin_name(file), found, file=file)
+    raise PluginError(f"{file} is {type(found).__name__}; put @reader({{...}}) above a generator function")
+
+
+def signal_in_words(reader: str, signal: str) -> str:
+    """Return a reply's signal as pages display it: ``"looks back for: the owl"`` for ``"recall: the owl"``.
+
+    If the reader's file is gone, return the signal itself.
+    """
+    command, _, request = signal.partition(": ")
+    try:
+        words = reader_named(reader).commands.get(command, command) if signal else ""
+    except (ValueError, OSError):
+        words = command
+    return f"{words}: {request}" if request else words
 
 
 def can_continue(name: str) -> bool:
@@ -60,19 +62,7 @@ def can_continue(name: str) -> bool:
 
 
 def require_continues(reader: Reader) -> None:
-    """Raise :class:`ValueError`, with the readers to choose from, if the reader cannot continue a reading."""
+    """Raise :class:`ValueError` if the reader cannot continue a reading."""
     if not reader.continues:
         able = ", ".join(name for name, each in READERS.items() if each.continues)
         raise ValueError(f"the reader {reader.source!r} cannot continue a reading; choose from {able}")
-
-
-def _from_file(name: str) -> Reader:
-    found = load_plugin(name)
-    if isinstance(found, Reader):
-        return replace(found, file=name)
-    if isgeneratorfunction(found):
-        return Reader(plugin_name(name), found, file=name)
-    raise PluginError(
-        f"{name} is no reader but {type(found).__name__}; put @reader({{Kind.READ: 1, Kind.ANSWER: 1}}) "
-        "from memagent_lib.readers above a generator function"
-    )

@@ -45,7 +45,7 @@ The parameters of the equation are set by verl's names in a recipe's ``[verl]`` 
     templates with the chunk first. The gradients are the same. Training on a CPU always uses trees.
 
 Settings without a name in verl are in ``[train]`` (:class:`~memagent_lib.rl.config.TrainingConfig`), ``[rewards]``
-(:class:`~memagent_lib.rl.rewards.RewardConfig`: objectives of readers with gates, recall or search) and ``[data]``.
+(:mod:`memagent_lib.rl.rewards`: rewards of a reader's own file) and ``[data]``.
 
 Read ``config``, ``rewards``, ``advantages``, ``loss``, ``agent_loop``, ``trainer`` in this order. ``curriculum``
 chooses the examples, ``health`` has bounds on a run's metrics, ``run_folder`` describes a run's files, ``verl`` depends
@@ -67,7 +67,6 @@ from memagent_lib.rl.config import (
 )
 from memagent_lib.rl.health import Sign, signs
 from memagent_lib.rl.loaded_code import Loaded, loaded_by
-from memagent_lib.rl.rewards import RewardConfig
 from memagent_lib.rl.run import (
     ExportError,
     PlanError,
@@ -108,7 +107,6 @@ __all__ = [
     "PlanError",
     "ReadingConfig",
     "Recipe",
-    "RewardConfig",
     "RunError",
     "RunFolder",
     "Sign",

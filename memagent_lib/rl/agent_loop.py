@@ -32,9 +32,8 @@ from memagent_lib.driver import drive
 from memagent_lib.evaluation import Result
 from memagent_lib.paths import read_lines
 from memagent_lib.prompts import Budget, Request
-from memagent_lib.readers import DONE
 from memagent_lib.rl.advantages import Overlong, is_prompt_name, length_penalty
-from memagent_lib.rl.rewards import Exit, RewardConfig, exit_of, reward_of_end, turn_position, turn_rewards
+from memagent_lib.rl.rewards import reward_named, turn_position
 from memagent_lib.rl.run_folder import RunFolder, save_rollout
 from memagent_lib.scoring import score
 from memagent_lib.text import Chunk, Tokenizer, chunks
@@ -144,7 +143,6 @@ class MemAgentLoop(AgentLoopBase):
         overlong_buffer: float = 0.25,
         overlong_weight: float = 0.5,
         rewards: dict[str, float] | None = None,
-        turn_rewards: Sequence[str] = (),
         trace_folder: str | None = None,
         traces_per_step: int = 0,
         data_config: Any = None,
@@ -160,8 +158,8 @@ class MemAgentLoop(AgentLoopBase):
         self.overlong = Overlong(overlong)
         self.overlong_buffer = overlong_buffer
         self.overlong_weight = overlong_weight
-        self.rewards = RewardConfig(**(rewards or {}))
-        self.turn_rewards = tuple(turn_rewards)
+        self.rewards = dict(rewards or {})
+        self._reward_functions = {name: reward_named(name, reader) for name in self.rewards}
         self.traces = Path(trace_folder) if trace_folder else None
         self.traces_per_step = traces_per_step
 
@@ -206,10 +204,14 @@ class MemAgentLoop(AgentLoopBase):
         result = Result(example, trace.reader, time.monotonic() - started, trace, verdict)
         if rollout == 0:  # so that the few traces of a step are of different documents
             self._save_trace(result, step, greedy=not sampling.get("temperature"))
+        rewards = {name: function(result) for name, function in self._reward_functions.items()}
+        of_turns = {name: values for name, values in rewards.items() if isinstance(values, list)}
+        of_end = {name: value for name, value in rewards.items() if name not in of_turns}
         reward = self._reward(trace, verdict.value)
-        reward += reward_of_end(self.rewards, trace, example.evidence, result.diagnosis)
-        measured = rollout_metrics(result) | command_metrics(result, self.agent.reader.commands) | {"reward": reward}
-        outputs = _outputs(result, measured, backend.extra_fields, self.turn_rewards)
+        reward += sum(self.rewards[name] * value for name, value in of_end.items() if value is not None)
+        commands = command_metrics(result, self.agent.reader.commands)
+        measured = rollout_metrics(result) | commands | of_end | {"reward": reward}
+        outputs = _outputs(result, measured, backend.extra_fields, of_turns)
         if self.overlong is Overlong.MASK:
             return _without_cut_replies(outputs, trace)
         return outputs
@@ -294,27 +296,22 @@ def rollout_metrics(result: Result) -> dict[str, float | None]:
     }
 
 
-def command_metrics(result: Result, commands: Collection[str]) -> dict[str, float | None]:
-    """Return the share of a rollout's read turns with each of the ``commands``, and whether it ended early or late.
-
-    ``early_exits`` and ``late_exits`` are 0 or 1, for readers that can end a reading; ``None`` without evidence.
-    """
+def command_metrics(result: Result, commands: Collection[str]) -> dict[str, float]:
+    """Return the share of a rollout's read turns with each of the ``commands``."""
     reads = result.trace.reads
     used = Counter(turn.reply.command for turn in reads)
-    metrics = {f"{command}_share": used[command] / max(1, len(reads)) for command in sorted(commands)}
-    if DONE in commands:
-        end = exit_of(result.trace, result.example.evidence)
-        for name, value in (("early_exits", Exit.EARLY), ("late_exits", Exit.LATE)):
-            metrics[name] = None if end is None else float(end is value)
-    return metrics
+    return {f"{command}_share": used[command] / max(1, len(reads)) for command in sorted(commands)}
 
 
 def _outputs(
-    result: Result, measured: dict[str, float | None], extra_fields: dict[str, Any], rewarded: Sequence[str]
+    result: Result,
+    measured: dict[str, float | None],
+    extra_fields: dict[str, Any],
+    of_turns: dict[str, list[float | None]],
 ) -> list[AgentLoopOutput]:
     """Return one row per reply; the last carries the reward and the rollout's metrics.
 
-    Every row carries its turn's own rewards, those called ``rewarded``.
+    Every row carries its turn's own rewards, by name.
 
     A reply that was turned away as no memory is a row too, with the same credit as any other: the policy wrote it, and
     what became of the rollout is its consequence. With ``keep`` it is the turn's only row, so the policy learns whether
@@ -322,8 +319,7 @@ def _outputs(
     """
     turns = result.trace.turns
     replies = sum(len(turn.attempts) for turn in turns)
-    example = result.example
-    own = turn_rewards(rewarded, result.trace, example.evidence, example.answers, result.diagnosis)
+    own = [{name: values[number] for name, values in of_turns.items()} for number in range(len(turns))]
     outputs = [
         AgentLoopOutput(
             prompt_ids=list(reply.prompt_ids),

@@ -17,12 +17,12 @@ from typing import Any, Literal
 
 from memagent_lib.bad_memory import OnBadMemory
 from memagent_lib.journal import digest
-from memagent_lib.plugins import is_plugin, plugin_hash
+from memagent_lib.plugins import plugin_hash
 from memagent_lib.prompts import Budget, Template
 from memagent_lib.readers import reader_named
 from memagent_lib.rl.advantages import Credit, Overlong
 from memagent_lib.rl.health import WINDOW
-from memagent_lib.rl.rewards import RewardConfig, TurnReward
+from memagent_lib.rl.rewards import EVIDENCE, reward_named
 from memagent_lib.rl.verl import verl_keys
 from memagent_lib.settings import SettingsError, flatten, key_value, parse, read_toml, require_at_least
 from memagent_lib.trace import Kind
@@ -150,11 +150,12 @@ class ReadingConfig:
 
     @property
     def hashes(self) -> dict[str, str]:
-        """Hashes of the template's texts, and of the file of a reader that is not the library's."""
+        """Hashes of the template's texts, and of the file of a reader that has one."""
         texts = json.dumps(dataclasses.asdict(Template.load(self.template)), sort_keys=True)
         hashes = {"template": digest(texts)[:16]}
-        if is_plugin(self.reader):
-            hashes["reader"] = plugin_hash(self.reader)
+        file = reader_named(self.reader).file
+        if file:
+            hashes["reader"] = plugin_hash(file)
         return hashes
 
     @property
@@ -170,8 +171,8 @@ class TrainingConfig:
     (:func:`~memagent_lib.rl.advantages.step_advantages`) to the advantage of turn ``j``. ``S_ij`` measures how well the
     turn noted and retained the evidence, compared with the same turn of the other rollouts. Use it for documents whose
     question is never answered at first: it trains the memory towards the evidence, not the answer. If an example has no
-    evidence, its accepted answers serve as evidence. Other rewards of turns are in the table ``rewards``
-    (:class:`~memagent_lib.rl.rewards.RewardConfig`).
+    evidence, its accepted answers serve as evidence. Other rewards are in the table ``rewards``
+    (:mod:`memagent_lib.rl.rewards`).
 
     *Groups without spread.* The rollouts of such a group have equal rewards (and evidence scores), so their advantages
     are 0. ``skip_equal_groups`` leaves them out of the log-probabilities and the update. ``dynamic_sampling`` replaces
@@ -259,14 +260,15 @@ class Recipe:
     data: DataConfig
     reading: ReadingConfig
     train: TrainingConfig = field(default_factory=TrainingConfig)
-    rewards: RewardConfig = field(default_factory=RewardConfig)
+    rewards: Mapping[str, float] = field(default_factory=dict)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     verl: Mapping[str, Any]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "verl", verl_keys.completed(self.verl))  # the class is frozen
-        self.rewards.require_commands(reader_named(self.reading.reader))
+        for name in self.reward_weights:
+            reward_named(name, self.reading.reader)
         if self.train.stop_unhealthy and verl_keys.SAVE_FREQ not in self.verl:
             raise ValueError(
                 f"train.stop_unhealthy stops at an earlier checkpoint, and the run makes one at its end alone; set "
@@ -294,18 +296,10 @@ class Recipe:
         return self.verl.get(verl_keys.ADAPTER) or ""
 
     @property
-    def turn_rewards(self) -> dict[str, float]:
-        """The weights of the rewards of single turns that are in use, by name."""
-        weights = {
-            TurnReward.EVIDENCE: self.train.evidence_reward,
-            TurnReward.UPDATE: self.rewards.update,
-            TurnReward.GAIN: self.rewards.gain,
-        }
-        return {str(name): weight for name, weight in weights.items() if weight}
-
-    def needing_evidence(self, path: str) -> tuple[str, ...]:
-        """Return the rewards in use that need the evidence of a file's examples; none for a file of validation."""
-        return self.rewards.needing_evidence if path in self.data.files else ()
+    def reward_weights(self) -> dict[str, float]:
+        """The weights of the rewards besides the score of the answer, by name (:mod:`memagent_lib.rl.rewards`)."""
+        own = {name: weight for name, weight in self.rewards.items() if name != "rollout_weight"}
+        return {EVIDENCE: self.train.evidence_reward} | own if self.train.evidence_reward else own
 
     @property
     def prompts(self) -> int:

@@ -224,13 +224,13 @@ class MemAgentTrainer(RunTrainer):
         return [row.sum().item() for row in data["rm_scores"].unbind()]  # all but a row's last token have 0
 
     def _turn_rewards(self, batch: KVBatchMeta) -> _TurnRewards:
-        """Return the rewards of single turns that the recipe uses."""
-        names = self.settings.turn_rewards
+        """Return the rewards of single turns that the recipe uses, and none for its rewards of whole readings."""
+        names = self.settings.rewards
         if not names:
             return _TurnRewards([], {})
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
         rows = data["extra_fields"]
-        steps = {name: [fields[TURN_REWARDS][name] for fields in rows] for name in names}
+        steps = {name: [fields[TURN_REWARDS].get(name) for fields in rows] for name in names}
         return _TurnRewards([fields[POSITION] for fields in rows], steps)
 
     # Advantages and update.
@@ -251,7 +251,7 @@ class MemAgentTrainer(RunTrainer):
         values = [self.settings.rollout_weight * value for value in of_answers]
         turns = self._turn_rewards(batch)
         for name, steps in turns.steps.items():
-            weight = self.settings.turn_rewards[name]
+            weight = self.settings.rewards[name]
             of_turns = step_advantages(batch.keys, steps, turns.positions)
             values = [value + weight * own for value, own in zip(values, of_turns, strict=True)]
         rows = [value * mask.float() for value, mask in zip(values, self._masks(batch), strict=True)]

@@ -11,6 +11,7 @@ notebooks or engines.
 from memagent_lib.sft.fine_tuning import Row, fine_tune, rows, rows_hash
 from memagent_lib.sft.lessons import (
     Lesson,
+    Moment,
     evidence_without_room,
     lessons_from_examples,
     lessons_from_traces,
@@ -22,6 +23,7 @@ from memagent_lib.sft.sft_recipe import SftConfig, SftRecipe, SourceConfig
 
 __all__ = [
     "Lesson",
+    "Moment",
     "Row",
     "SftConfig",
     "SftRecipe",

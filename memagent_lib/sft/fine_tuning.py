@@ -10,6 +10,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -45,19 +46,13 @@ def rows(lessons: Iterable[Lesson], encoder: Encoder) -> list[Row]:
     """Encode lessons.
 
     Raises ``ValueError`` for a reply longer than its budget, a tokenizer without an end token, or a chat template that
-    opens a thought.
+    opens a thought, because what the model learnt would then be read as a thought without an end.
     """
     if encoder.tokenizer.thoughts.opened:
-        raise ValueError(
-            "the model's chat template begins every reply inside a thought, and lessons have no thoughts: what the "
-            "model learnt would be read as a thought without an end; fine-tune a model that answers without thinking"
-        )
+        raise ValueError("the model's chat template begins every reply inside a thought, and lessons have no thoughts")
     ends = encoder.tokenizer.end_ids
     if not ends:
-        raise ValueError(
-            "the tokenizer states no token that ends a reply, so a model could not learn to stop; set eos_token in the "
-            "model's tokenizer_config.json"
-        )
+        raise ValueError("the tokenizer has no token that ends a reply; set eos_token in tokenizer_config.json")
     found = []
     for prompt, reply in lessons:
         ids = [*encoder.tokenizer.encode(reply), ends[0]]
@@ -65,7 +60,7 @@ def rows(lessons: Iterable[Lesson], encoder: Encoder) -> list[Row]:
         if len(ids) > limit:
             raise ValueError(
                 f"a lesson's {prompt.kind} reply is {len(ids):,} tokens and the budget allows {limit:,}: {reply:.80}; "
-                "raise memory_tokens or answer_tokens to what the readings had"
+                "raise memory_tokens or answer_tokens"
             )
         found.append(Row(list(encoder.encode(prompt).ids), ids))
     return found
@@ -94,7 +89,7 @@ def fine_tune(
     Adapters are merged into the saved model, and also saved by themselves in ``out / "adapter"``.
     """
     import torch
-    from transformers import AutoModelForCausalLM, PrinterCallback
+    from transformers import PrinterCallback
 
     lessons = rows_hash(data)
     checkpoint = checkpoint_to_resume(recipe, out, lessons) if resume else None
@@ -107,34 +102,36 @@ def fine_tune(
     torch.manual_seed(config.seed)
     if checkpoint and step_of(checkpoint) >= config.steps:
         # The trainer would begin by one more step. A kill after the last one may have left the model unsaved.
-        return _saved(_from_checkpoint(recipe, checkpoint), encoder, out)
-    # fp32 weights, because an optimizer's small steps would round to nothing in bf16; bf16 is for products only.
-    model = AutoModelForCausalLM.from_pretrained(recipe.model.path, dtype=torch.float32)
-    if config.lora_rank:
-        model = _with_adapters(model, config.lora_rank)
-    trainer = _trainer_class()(
+        return _saved(_model(recipe, checkpoint), encoder, out)
+    model = _model(recipe)
+    trainer = _trainer_class(on_log)(
         model=model,
         args=_arguments(recipe, out, on_cpu),
         train_dataset=[row._asdict() for row in data],
-        data_collator=_Collator(model.config.pad_token_id or 0),
-        callbacks=[_log_callback(on_log)],
+        data_collator=partial(_padded, pad=model.config.pad_token_id or 0),
     )
     trainer.remove_callback(PrinterCallback)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     return _saved(trainer.model, encoder, out)
 
 
-def _from_checkpoint(recipe: SftRecipe, checkpoint: Path) -> Any:
-    """Load the trained model of a checkpoint, with its adapters apart."""
+def _model(recipe: SftRecipe, checkpoint: Path | None = None) -> Any:
+    """Load the model to train, or that of a checkpoint; adapters stay apart."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    if not recipe.sft.lora_rank:
-        return AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
-    from peft import PeftModel
+    rank = recipe.sft.lora_rank
+    folder = recipe.model.path if rank or not checkpoint else checkpoint
+    # fp32 weights, because an optimizer's small steps would round to nothing in bf16; bf16 is for products only.
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    if not rank:
+        return model
+    from peft import LoraConfig, PeftModel, get_peft_model
 
-    model = AutoModelForCausalLM.from_pretrained(recipe.model.path, dtype=torch.float32)
-    return PeftModel.from_pretrained(model, checkpoint)
+    if checkpoint:
+        return PeftModel.from_pretrained(model, checkpoint)
+    adapters = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
+    return get_peft_model(model, adapters)
 
 
 def _saved(trained: Any, encoder: Encoder, out: Path) -> Path:
@@ -147,14 +144,6 @@ def _saved(trained: Any, encoder: Encoder, out: Path) -> Path:
     apply_umask(finished)
     encoder.tokenizer.hf.save_pretrained(finished)
     return finished
-
-
-def _with_adapters(model: Any, rank: int) -> Any:
-    from peft import LoraConfig, get_peft_model
-
-    return get_peft_model(
-        model, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
-    )
 
 
 def _save_adapter(model: Any, folder: Path) -> None:
@@ -202,29 +191,24 @@ def _arguments(recipe: SftRecipe, out: Path, on_cpu: bool) -> Any:
     return arguments
 
 
-class _Collator:
-    """Pads a batch on the left, so that all replies end at the same position and the head computes only the replies."""
+def _padded(batch: Sequence[Mapping[str, list[int]]], pad: int) -> dict[str, torch.Tensor]:
+    """Pad a batch on the left, so that all replies end at the same position and the head computes only the replies."""
+    import torch
 
-    def __init__(self, pad: int):
-        self.pad = pad
-
-    def __call__(self, batch: Sequence[Mapping[str, list[int]]]) -> dict[str, torch.Tensor]:
-        import torch
-
-        width = max(len(row["prompt"]) + len(row["reply"]) for row in batch)
-        replies = max(len(row["reply"]) for row in batch)
-        ids = torch.full((len(batch), width), self.pad)
-        mask = torch.zeros_like(ids)
-        labels = torch.full((len(batch), replies), -100)
-        for i, row in enumerate(batch):
-            both = [*row["prompt"], *row["reply"]]
-            ids[i, width - len(both) :] = torch.tensor(both)
-            mask[i, width - len(both) :] = 1
-            labels[i, replies - len(row["reply"]) :] = torch.tensor(row["reply"])
-        return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+    width = max(len(row["prompt"]) + len(row["reply"]) for row in batch)
+    replies = max(len(row["reply"]) for row in batch)
+    ids = torch.full((len(batch), width), pad)
+    mask = torch.zeros_like(ids)
+    labels = torch.full((len(batch), replies), -100)
+    for i, row in enumerate(batch):
+        both = [*row["prompt"], *row["reply"]]
+        ids[i, width - len(both) :] = torch.tensor(both)
+        mask[i, width - len(both) :] = 1
+        labels[i, replies - len(row["reply"]) :] = torch.tensor(row["reply"])
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
-def _trainer_class() -> type:
+def _trainer_class(on_log: Callable[[int, Mapping[str, float]], None]) -> type:
     """Return the trainer, defined here because importing transformers' takes seconds."""
     import torch
     from transformers import Trainer
@@ -255,30 +239,16 @@ def _trainer_class() -> type:
             return (loss, output) if return_outputs else loss
 
         def log(self, logs: dict[str, float], *rest: Any, **options: Any) -> None:
-            if "loss" in logs and self.total:
+            if "loss" in logs:
                 logs["reply_accuracy"] = self.right / self.total
                 self.right = self.total = 0
+                # The norm, because transformers logs another number for a loss that is not finite.
+                if not math.isfinite(logs["grad_norm"]):
+                    raise Diverged(
+                        f"step {self.state.global_step}: the gradient's norm is {logs['grad_norm']}; lower sft.lr (now "
+                        f"{self.args.learning_rate}) and start again with another --out"
+                    )
+                on_log(self.state.global_step, {name: float(value) for name, value in logs.items()})
             super().log(logs, *rest, **options)
 
     return TurnTrainer
-
-
-def _log_callback(on_log: Callable[[int, Mapping[str, float]], None]) -> Any:
-    from transformers import TrainerCallback
-
-    class Report(TrainerCallback):
-        def on_log(
-            self, args: Any, state: Any, control: Any, logs: Mapping[str, float] | None = None, **_: Any
-        ) -> None:
-            metrics = {name: value for name, value in (logs or {}).items() if isinstance(value, int | float)}
-            if "loss" not in metrics:
-                return
-            # The norm, because transformers logs another number for a loss that is not finite.
-            if not math.isfinite(metrics["grad_norm"]):
-                raise Diverged(
-                    f"step {state.global_step}: the gradient's norm is {metrics['grad_norm']}; lower sft.lr (now "
-                    f"{args.learning_rate}) and start again with another --out"
-                )
-            on_log(state.global_step, metrics)
-
-    return Report()

@@ -1,7 +1,8 @@
 """Lessons: prompts with the replies that a model should learn, as a reader would meet them.
 
 A teacher takes the model's part in a reading by the recipe's reader, so the prompts are those of this reader, and each
-reply, with its commands, decides what comes next. Lessons depend on no model; a trace yields lessons too.
+reply decides what comes next. A reader's commands are chosen by the teacher of its own file
+(:attr:`memagent_lib.trace.Kind.taught`). Lessons depend on no model; a trace yields lessons too.
 """
 
 from __future__ import annotations
@@ -9,21 +10,19 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from memagent_lib.data import Example
 from memagent_lib.evaluation import Result
 from memagent_lib.prompts import Encoder
-from memagent_lib.readers import DONE, KEEP, READERS, RECALL_COMMAND, SEARCH_COMMAND, Reader
+from memagent_lib.readers import READERS, Reader
 from memagent_lib.sft.sft_recipe import KEY, SftConfig
 from memagent_lib.text import chunks
 from memagent_lib.trace import Kind, Prompt, Reply, Turn
 
 UNKNOWN = "unknown"
-REQUEST_WORDS = 6
-"""The most words of a recall or search."""
 
 
 class Lesson(NamedTuple):
@@ -31,6 +30,31 @@ class Lesson(NamedTuple):
 
     prompt: Prompt
     reply: str
+
+
+class Moment(NamedTuple):
+    """What a reader's own teacher knows when it chooses the command of a reply.
+
+    ``before`` and ``memory`` are the statements of the old and of the new memory, ``past`` those of every memory so
+    far, and ``evidence`` those that the answer needs. Without ``aware``, the teacher must not look at the question: it
+    draws with ``rng``, by the shares of ``sft.shares``.
+    """
+
+    prompt: Prompt
+    before: Sequence[str]
+    memory: Sequence[str]
+    past: Sequence[Sequence[str]]
+    evidence: Sequence[str]
+    aware: bool
+    rng: random.Random
+    shares: Mapping[str, float]
+
+    @property
+    def complete(self) -> bool:
+        return all(text in self.memory for text in self.evidence)
+
+    def share(self, command: str, default: float) -> float:
+        return self.shares.get(command, default)
 
 
 def lessons_from_examples(
@@ -173,15 +197,16 @@ class _Teacher:
             return self._answer(prompt)
         before = self._statements(prompt.memory)
         memory = self._next_memory(before, prompt.chunk.text)
-        signal = self._signal(prompt, before, memory)
-        if signal == KEEP:  # the prompt may display a recalled memory too, which does not stay
-            memory = self._statements(prompt.old_memory)
         text = _text(memory)
-        self.written[text] = memory
+        reply = _written(prompt.kind, text, self._signal(prompt, before, memory))
         # One token is for the end of the reply. A memory that leaves no room for a command goes without one.
-        reply = _written(prompt.kind, text, signal)
         if self.encoder.tokenizer.count(reply) >= self.encoder.budget.memory_tokens:
             reply = text
+        opened = prompt.kind.opened
+        if opened and opened(Reply(reply), prompt.old_memory).text != text:  # a command that leaves the memory as it is
+            text = prompt.old_memory
+            memory = self._statements(text)
+        self.written[text] = memory
         return Lesson(prompt, reply or self.encoder.template.empty_memory)
 
     def _statements(self, text: str) -> list[str]:
@@ -219,43 +244,14 @@ class _Teacher:
         return next((subject for subject in self.subjects if note.startswith(subject)), "")
 
     def _signal(self, prompt: Prompt, before: list[str], memory: list[str]) -> str:
-        """Choose the reply's command, or "" for a plain memory. The blind teacher draws, the aware one knows."""
-        commands = prompt.kind.commands
-        # Nothing is drawn for a reader without commands, so that its lessons do not depend on their shares.
-        if not commands:
+        """Return the signal that the reader's own teacher chooses, or "" for a plain memory."""
+        if not prompt.kind.taught:
             return ""
-        if self.config.teacher == "aware":
-            return self._known_signal(prompt, before, memory)
-        chance = self.rng.random()
-        for command, share in ((KEEP, self.config.keep), (DONE, self.config.done)):
-            if command in commands:
-                if chance < share:
-                    return command
-                chance -= share
-        requests = sorted(commands & {RECALL_COMMAND, SEARCH_COMMAND})
-        if requests and chance < self.config.request:
-            return self._request(requests[0], memory)
-        return ""
-
-    def _known_signal(self, prompt: Prompt, before: list[str], memory: list[str]) -> str:
-        complete = all(text in memory for text in self.evidence)
-        if complete and DONE in prompt.kind.commands:
-            return DONE
-        if memory == before and KEEP in prompt.kind.commands:
-            return KEEP
-        lost = [text for past in self.written.values() for text in past if text in self.evidence and text not in memory]
-        if lost and RECALL_COMMAND in prompt.kind.commands:
-            return f"{RECALL_COMMAND}: {_opening(lost[0])}"
-        if not complete and SEARCH_COMMAND in prompt.kind.commands:
-            return f"{SEARCH_COMMAND}: {_some_words(prompt.question, self.rng)}"
-        return ""
-
-    def _request(self, command: str, memory: list[str]) -> str:
-        """Draw a request: for a statement of a past memory, or by words of the question or of a known statement."""
-        if command == RECALL_COMMAND:
-            past = dict.fromkeys(text for known in self.written.values() for text in known if text not in memory)
-            return f"{command}: {_opening(self.rng.choice(list(past)))}" if past else ""
-        return f"{command}: {_some_words(self.rng.choice([self.example.question, *memory]), self.rng)}"
+        aware = self.config.teacher == "aware"
+        past = list(self.written.values())
+        return prompt.kind.taught(
+            Moment(prompt, before, memory, past, self.evidence, aware, self.rng, self.config.shares)
+        )
 
     def _answer(self, prompt: Prompt) -> Lesson:
         memory = self._statements(prompt.memory)
@@ -296,18 +292,3 @@ class _Teacher:
 
 def _text(memory: Sequence[str]) -> str:
     return " ".join(memory)
-
-
-def _opening(statement: str) -> str:
-    return " ".join(statement.split()[:REQUEST_WORDS])
-
-
-def _some_words(text: str, rng: random.Random) -> str:
-    """Draw consecutive words of a text: at most :data:`REQUEST_WORDS`, from its second half in most cases.
-
-    The words that a question begins with ("What is the") find nothing.
-    """
-    words = text.strip("?!. ").split()
-    count = min(len(words), REQUEST_WORDS)
-    start = max(0, len(words) - count - rng.randint(0, 1))
-    return " ".join(words[start : start + count])

@@ -50,9 +50,9 @@ class SftConfig:
     is ``unknown``. An answer has the form ``answer``, in which ``{answer}`` stands for the answer and ``{evidence}``
     for the evidence in memory.
 
-    *Commands.* For a reader whose replies may contain commands, the blind teacher draws these too: ``keep`` and
-    ``done`` are the shares of replies that leave the memory unchanged and that end the reading, ``request`` the share
-    that ask for a past memory or a passage. The aware teacher gives a command where it is right.
+    *Commands.* For a reader whose replies may contain commands, the teacher of its file chooses these too: the blind
+    one draws them with the ``shares`` of replies, by the names in that file, and the aware one gives them where they
+    are right.
 
     *Training.* ``steps`` optimizer steps of ``batch`` turns. The learning rate rises to ``lr`` in ``warmup_steps``,
     then falls along a line to a tenth of it. ``lora_rank`` above 0 trains adapters of that rank on all linear layers. A
@@ -64,9 +64,7 @@ class SftConfig:
     most_statements: int = 4
     known: float = 0.7
     answer: str = "\\boxed{{answer}}"
-    keep: float = 0.25
-    done: float = 0.1
-    request: float = 0.25
+    shares: Mapping[str, float] = field(default_factory=dict)
     steps: int = 200
     batch: int = 8
     lr: float = 2e-4
@@ -87,10 +85,8 @@ class SftConfig:
             raise ValueError(f"known must be between 0 and 1, a share of the answer turns, got {self.known}")
         if "{answer}" not in self.answer:
             raise ValueError(f"answer must contain {{answer}}, which the answer replaces, got {self.answer!r}")
-        require_at_least(self, 0, "keep", "done", "request")
-        shares = self.keep + self.done + self.request
-        if shares > 1:
-            raise ValueError(f"keep, done and request are shares of all replies, together at most 1, got {shares}")
+        if any(share < 0 for share in self.shares.values()) or sum(self.shares.values()) > 1:
+            raise ValueError(f"shares are parts of all replies, together at most 1, got {dict(self.shares)}")
         if not 0 < self.lr < math.inf:
             raise ValueError(f"lr must be above 0 and finite, got {self.lr}")
         try:

@@ -22,7 +22,7 @@ from memagent_lib.driver import Observer, gather
 from memagent_lib.evaluation import evaluate, mixtures, to_frame
 from memagent_lib.journal import Journal, JournalError
 from memagent_lib.prompts import Request
-from memagent_lib.readers import READERS
+from memagent_lib.readers import reader_named
 from memagent_lib.thinking import Thoughts
 from memagent_lib.trace import Reply, Trace
 
@@ -556,7 +556,7 @@ class Calm:
 
 async def read_with_four_readers(encoder, backend, n: int) -> list[Trace]:
     """``n`` readings, each with a question of its own, so that no two of them have the same prompt."""
-    agents = [Agent(encoder, backend, READERS[name]) for name in ("overwrite", "gated", "map_merge", "truncated")]
+    agents = [Agent(encoder, backend, reader_named(name)) for name in ("overwrite", "gated", "map_merge", "truncated")]
     document = DOCUMENT[: len(DOCUMENT) // 2]
     try:
         return await gather(agents[i % 4].aread(document, f"Which note is {i}?") for i in range(n))

@@ -10,8 +10,10 @@ from itertools import accumulate, pairwise
 import pytest
 from reading_by_hand import play
 
+from experiments.readers.gated import gated
+from experiments.readers.recall import recall
 from memagent_lib.diagnostics import Fate, diagnose, evidence_in, live_memories
-from memagent_lib.readers import baselines, gated, map_merge, multislot, overwrite, recall
+from memagent_lib.readers import baselines, map_merge, multislot, overwrite
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
 

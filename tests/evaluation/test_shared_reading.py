@@ -25,7 +25,7 @@ from memagent_lib.evaluation import (
 )
 from memagent_lib.inspector import Readings
 from memagent_lib.prompts import Budget, BudgetError, Encoder, Template
-from memagent_lib.readers import READERS
+from memagent_lib.readers import reader_named
 from memagent_lib.trace import Reply
 
 ALL = "what is asked later?"
@@ -56,7 +56,7 @@ def reply(text: str) -> Reply:
 
 
 def read(encoder, examples, backend, folder=None, reader="overwrite", **options) -> list[Result]:
-    agent = Agent(encoder, backend, READERS[reader])
+    agent = Agent(encoder, backend, reader_named(reader))
     return evaluate(agent, examples, folder=folder, progress=False, shared_reading=ALL, **options)
 
 
@@ -193,10 +193,12 @@ def test_once_for_all_and_once_each_are_lines_of_their_own(encoder, tmp_path: Pa
 
 def test_too_long_a_text_for_all_questions_is_refused_first(encoder):
     backend = Scripted(reply)
-    agent = Agent(encoder, backend, READERS["overwrite"])
+    agent = Agent(encoder, backend, reader_named("overwrite"))
     with pytest.raises(BudgetError, match=r"\(shared_question\) is \d+ tokens and question_tokens allows 32; shorten"):
         evaluate(agent, questions("owl"), progress=False, shared_reading=ALL * 30)
-    assert evaluate(replace(agent, reader=READERS["blind"]), questions("owl"), progress=False, shared_reading=ALL * 30)
+    assert evaluate(
+        replace(agent, reader=reader_named("blind")), questions("owl"), progress=False, shared_reading=ALL * 30
+    )
 
 
 def test_a_baseline_does_not_read_before_a_refused_shared_text(encoder, tmp_path: Path):
@@ -204,5 +206,5 @@ def test_a_baseline_does_not_read_before_a_refused_shared_text(encoder, tmp_path
     backend = Scripted(reply)
     plan = EvaluationPlan([file], readers=("blind", "overwrite"), shared_reading=ALL * 30)
     with pytest.raises(BudgetError, match="question_tokens allows 32"):
-        evaluate_plan(Agent(encoder, backend, READERS["overwrite"]), plan)
+        evaluate_plan(Agent(encoder, backend, reader_named("overwrite")), plan)
     assert backend.requests == []

@@ -10,6 +10,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import display
 from IPython.utils.capture import capture_output
 
+from experiments.readers.gated import GATE
+from experiments.readers.recall import recall
 from memagent_lib.agent import Agent
 from memagent_lib.backends import Scripted
 from memagent_lib.diagnostics import Fate
@@ -17,7 +19,6 @@ from memagent_lib.evaluation.results import Sharing
 from memagent_lib.inspector import InspectorError, Readings, show
 from memagent_lib.inspector.widget import Inspector, read_on
 from memagent_lib.prompts import Budget, Encoder, Template
-from memagent_lib.readers import GATE, recall
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
 
 

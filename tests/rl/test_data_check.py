@@ -10,9 +10,8 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from memagent_lib.data import Example, Span, load, save
+from memagent_lib.data import Example, load, save
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.rewards import RewardConfig
 from memagent_lib.rl.run.data_check import bad_examples, checked_data
 from memagent_lib.rl.run.step_work import chunks_per_document
 from memagent_lib.rl.run_folder import RunFolder
@@ -129,17 +128,3 @@ def test_a_file_without_examples_is_refused(tmp_path, encoder) -> None:
         checked_data(empty, encoder, RunFolder(tmp_path / "run"))
     with pytest.raises(SettingsError, match=r"has no examples; make some, or leave the file out"):
         chunks_per_document(empty, encoder)
-
-
-def test_rewards_by_evidence_refuse_examples_without_it(tmp_path, encoder) -> None:
-    known = example("known", evidence=(Span(0, 3),))
-    plain = recipe(tmp_path, [known, example("unknown")])
-    gated = dataclasses.replace(
-        plain,
-        reading=dataclasses.replace(plain.reading, reader="gated"),
-        rewards=RewardConfig(late_exit=-0.5),
-    )
-    refusal = r"1 of 2 examples .*'unknown': the position of its evidence is unknown, and rewards\.late_exit needs it"
-    with pytest.raises(SettingsError, match=refusal):
-        checked_data(gated, encoder, RunFolder(tmp_path / "run"))
-    assert checked_data(plain, encoder, RunFolder(tmp_path / "run")).data == plain.data

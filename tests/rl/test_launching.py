@@ -315,7 +315,7 @@ def test_a_run_is_not_resumed_with_other_words_or_another_reader(config, tmp_pat
     starts(config, folder.path, resume=True)
     folder.write_status(TrainingStatus(state=TrainingState.STOPPED, step=1))
     words.write_text(words.read_text().replace("{question}", "{question} Be brief.", 1))
-    reader.write_text("from memagent_lib.readers import gated as own\n")
+    reader.write_text("from experiments.readers.gated import gated as own\n")
     differs = (
         rf"differs: {words} is not the template that .*; {reader}:own is not the reader that the run was started with"
     )

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from experiments.studies.readers.study import objectives
 from memagent_lib.data import Example, Span
 from memagent_lib.readers import READERS
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.rewards import RewardConfig
 from memagent_lib.text import chunks
 
 torch = pytest.importorskip("torch")
@@ -19,7 +19,6 @@ pytest.importorskip("verl")
 pytest.importorskip("vllm")
 
 SIZES = {"chunk_tokens": 24, "memory_tokens": 24, "answer_tokens": 8, "question_tokens": 16}
-NO_REWARDS = RewardConfig()
 FACT = "The red door has code 4711."
 FILLER = "A small boat drifts past the old mill. "
 
@@ -75,13 +74,11 @@ class Rows:
 
 
 async def outputs(
-    tokenizer, reader: str, task: Example, reply: Callable[[str], str], rewards: RewardConfig, names, on_bad_memory
+    tokenizer, reader: str, task: Example, reply: Callable[[str], str], rewards: dict[str, float], on_bad_memory="take"
 ):
-    from dataclasses import asdict
-
     from memagent_lib.rl.agent_loop import MemAgentLoop
 
-    options = {"window": 512, "rewards": asdict(rewards), "turn_rewards": names, "on_bad_memory": on_bad_memory}
+    options = {"window": 512, "rewards": rewards, "on_bad_memory": on_bad_memory}
     loop = MemAgentLoop(Server(tokenizer, reply), tokenizer.hf, reader, "short", SIZES, **options)
     row = task.to_record() | {"raw_prompt": task.to_record()["prompt"], "uid": "p"}
     return await loop.run({"temperature": 1.0}, **row, global_steps=1, session_id=0)
@@ -97,13 +94,14 @@ def advantages(tokenizer, monkeypatch):
 
     monkeypatch.setattr(PPOTrainerSync, "_compute_advantage", lambda self, batch, metrics: batch)
 
-    async def compute(reader, task, *rollouts, rewards=NO_REWARDS, credit="shared", on_bad_memory="take"):
-        weights = {name: getattr(rewards, name) for name in ("update", "gain") if getattr(rewards, name)}
+    async def compute(reader, task, *rollouts, rewards=(), credit="shared", on_bad_memory="take"):
+        weights = dict(rewards)
+        rollout_weight = weights.pop("rollout_weight", 1.0)
         queue = Rows()
         monkeypatch.setattr(module, "tq", queue)
         found, metrics = [], []
         for number, reply in enumerate(rollouts):
-            made = await outputs(tokenizer, reader, task, reply, rewards, list(weights), on_bad_memory)
+            made = await outputs(tokenizer, reader, task, reply, weights, on_bad_memory)
             for turn, output in enumerate(made):
                 scores = torch.zeros(len(output.response_ids))
                 scores[-1] = made[-1].reward_score
@@ -116,7 +114,7 @@ def advantages(tokenizer, monkeypatch):
                 }
             metrics.append(made[-1].extra_fields["reward_extra_info"])
         trainer = object.__new__(module.MemAgentTrainer)
-        trainer.settings = SimpleNamespace(turn_rewards=weights, rollout_weight=rewards.rollout_weight, credit=credit)
+        trainer.settings = SimpleNamespace(rewards=weights, rollout_weight=rollout_weight, credit=credit)
         trainer.config = SimpleNamespace(algorithm=SimpleNamespace(norm_adv_by_std_in_grpo=False))
         keys = sorted(queue.rows)
         batch = KVBatchMeta(keys=keys, tags=[{} for _ in keys], partition_id="train")
@@ -135,7 +133,8 @@ async def test_overwrite_gives_every_turn_the_final_advantage(tokenizer, advanta
     assert found == [[0.5] * 4, [-0.5] * 4]
 
 
-GRU_MEM = RewardConfig(rollout_weight=0.9, update=0.1, early_exit=-0.75, late_exit=-0.5)
+# The objectives of the study of readers.
+GRU_MEM = objectives()["gated"]
 
 
 async def test_gates_are_rewarded_by_turn_and_the_exit_once(tokenizer, advantages):
@@ -154,7 +153,7 @@ async def test_gates_are_rewarded_by_turn_and_the_exit_once(tokenizer, advantage
     assert found[0] == pytest.approx([first + 0.1 * 4 / 3, first + 0.1, first])
     assert found[1] == pytest.approx([second - 0.1 * 2 / 3, second - 0.1, second, second])
     assert found[2] == pytest.approx([third - 0.1 * 2 / 3, third])
-    assert [(each["early_exits"], each["late_exits"]) for each in metrics] == [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0)]
+    assert [(each["early_exit"], each["late_exit"]) for each in metrics] == [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0)]
     assert [each["keep_share"] for each in metrics] == pytest.approx([1 / 2, 2 / 3, 0.0])
 
 
@@ -178,7 +177,7 @@ async def test_recall_is_rewarded_for_what_memory_and_call_gain(tokenizer, advan
         # Gains the answer, loses it, and gets it back beside the question: 1, -1, 1.
         in_order("code 4711", "mill", "mill\nRECALL: code", "4711"),
         in_order("mill", "mill", "mill\nRECALL: boat", "no"),  # nothing to gain, and nothing to recall
-        rewards=RewardConfig(rollout_weight=0.8, gain=0.2),
+        rewards=objectives()["recall"],
     )
     assert found[0] == pytest.approx([0.4 + 0.1, 0.4 - 0.1, 0.4 + 0.1, 0.4])
     assert found[1] == pytest.approx([-0.4 - 0.1, -0.4 + 0.1, -0.4 - 0.1, -0.4])
@@ -191,13 +190,13 @@ async def test_a_search_is_a_turn_and_stopping_soon_pays(tokenizer, advantages):
         in_order("-\nSEARCH: red door", "DONE\ncode 4711", "4711"),
         in_order("-", "code 4711", "code 4711", "4711"),
         in_order("-", "-", "-", "no"),
-        rewards=RewardConfig(stop=0.6, stop_decay=0.5),
+        rewards=objectives()["retrieving"],
     )
-    assert [each["reward"] for each in metrics] == pytest.approx([1.6, 1.3, 0.0])
-    mean = 2.9 / 3
+    assert [each["reward"] for each in metrics] == pytest.approx([1.6, 1.36, 0.0])
+    mean = 2.96 / 3
     assert [len(rows) for rows in found] == [3, 4, 4]
     assert found[0] == pytest.approx([1.6 - mean] * 3)
-    assert found[1] == pytest.approx([1.3 - mean] * 4)
+    assert found[1] == pytest.approx([1.36 - mean] * 4)
     assert [each["search_share"] for each in metrics] == pytest.approx([0.5, 0.0, 0.0])
 
 
@@ -246,19 +245,19 @@ async def test_validation_averages_what_is_known_alone(tokenizer):
         (task, in_order("mill", "mill", "mill", "no")),
         (replace(task, evidence=()), in_order("mill", "code 4711", "code 4711", "4711")),
     ]
-    sent = [(await outputs(tokenizer, "gated", *each, NO_REWARDS, [], "take"))[-1].extra_fields for each in readings]
+    sent = [(await outputs(tokenizer, "gated", *each, {"late_exit": 0.0}))[-1].extra_fields for each in readings]
     arrived = list_of_dict_to_tensordict([{"extra_fields": fields} for fields in sent])["extra_fields"]
     measured = [fields["reward_extra_info"] for fields in arrived]
     columns = {name: [each[name] for each in measured] for name in measured[0]}
     found = PPOTrainerSync._val_metrics_update(None, ["toy"] * 4, list("abcd"), columns, [])
-    names = ("acc", "capture", "retention", "late_exits")
+    names = ("acc", "capture", "retention", "late_exit")
     means = [value for name in names for key, value in found.items() if key.endswith(f"/toy/{name}/mean@1")]
     assert means == pytest.approx([2 / 4, 2 / 3, 2 / 3, 3 / 3])
 
 
 def test_every_reader_with_a_memory_has_an_objective_here():
     tested = {"overwrite", "gated", "recall", "retrieving", "multislot", "map_merge"}
-    assert {name for name, reader in READERS.items() if reader.has_memory} == tested
+    assert {name for name, reader in READERS.items() if reader.has_memory} <= tested == set(objectives())
 
 
 def test_the_loop_has_the_rewards_of_the_recipe(model_folder, tmp_path, tokenizer):
@@ -277,10 +276,11 @@ def test_the_loop_has_the_rewards_of_the_recipe(model_folder, tmp_path, tokenize
     write_agent_file(recipe, folder)
     (entry,) = OmegaConf.load(folder.path / AGENT_FILE)
     loop = instantiate(entry, server_manager=None, tokenizer=tokenizer.hf)
-    assert (loop.rewards, loop.turn_rewards) == (recipe.rewards, ("update",))
+    weights = {"update": 0.1, "late_exit": -0.5}
+    assert loop.rewards == recipe.reward_weights == weights
     of_trainer = OmegaConf.create(verl_settings(recipe, folder, "cuda")["+trainer.v1.memagent"])
     assert of_trainer.rollout_weight == 0.9
-    assert {name: of_trainer.turn_rewards[name] for name in of_trainer.turn_rewards} == {"update": 0.1}
+    assert {name: of_trainer.rewards[name] for name in of_trainer.rewards} == weights
 
 
 def test_the_share_of_cut_memories_counts_merged_ones():

@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from memagent_lib.data import Example, save
 from memagent_lib.paths import root
 from memagent_lib.prompts import Encoder, Template
-from memagent_lib.readers import READERS
+from memagent_lib.readers import reader_named
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.rl.verl.verl_keys import ACTOR, DEFAULTS, KINDS, MINI_BATCH, OWNED, OWNED_TABLES, RENAMED, ROLLOUT
@@ -234,7 +234,7 @@ def test_verl_has_room_for_the_readers_longest_prompt(recipe, tmp_path, tokenize
     config = Recipe.load(recipe, [f"reading.reader={reader}", policy])
     chosen = verl_settings(config, RunFolder(tmp_path / "run"), "cuda")
     encoder = Encoder(tokenizer, Template.load("short"), config.reading.budget)
-    memories = READERS[reader].prompts
+    memories = reader_named(reader).prompts
     longest = max(encoder.prompt_limit(kind, count) for kind, count in memories.items())
     assert chosen["data.max_prompt_length"] == longest
     assert chosen["actor_rollout_ref.rollout.max_model_len"] == encoder.window_of(memories)

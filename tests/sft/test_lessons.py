@@ -13,7 +13,7 @@ from reading_by_hand import play
 from memagent_lib.data import Example, make
 from memagent_lib.evaluation import Result
 from memagent_lib.prompts import Budget, Encoder, Template
-from memagent_lib.readers import READERS
+from memagent_lib.readers import reader_named
 from memagent_lib.scoring import score
 from memagent_lib.sft import SftConfig, SftRecipe, lessons_from_examples, lessons_from_traces, rows, unnoted_evidence
 from memagent_lib.text import chunks
@@ -200,7 +200,7 @@ def test_a_reply_beyond_its_budget_is_refused_with_both_numbers(examples, encode
         ({"sft": {"statements": "("}}, "statements is no regular expression: .*in '\\('"),
         ({"sft": {"known": 1.5}}, "known must be between 0 and 1"),
         ({"sft": {"answer": "yes"}}, "answer must contain {answer}, which the answer replaces, got 'yes'"),
-        ({"sft": {"keep": 0.9}}, "keep, done and request are shares of all replies, together at most 1, got 1.25"),
+        ({"sft": {"shares": {"keep": 0.9, "done": 0.2}}}, "shares"),
         ({"sft": {"stepz": 4}}, "stepz"),
     ],
 )
@@ -222,7 +222,7 @@ FORMS = {
 
 
 def by_reader(name: str, examples, encoder, **settings):
-    return list(lessons_from_examples(examples, encoder, SftConfig(statements=FACT, **settings), READERS[name]))
+    return list(lessons_from_examples(examples, encoder, SftConfig(statements=FACT, **settings), reader_named(name)))
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -237,7 +237,7 @@ def test_lessons_of_every_reader_have_the_form_it_parses(name, examples, encoder
         if kind.writes_memory and opened.text not in (prompt.old_memory, encoder.template.empty_memory):
             assert re.sub(FACT, "", opened.text).strip() == "", "a memory has statements and nothing else"
     assert commands == FORMS[name]
-    assert {prompt.kind for prompt, _ in found} == set(READERS[name].prompts)
+    assert {prompt.kind for prompt, _ in found} == set(reader_named(name).prompts)
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -252,7 +252,7 @@ def test_lessons_follow_from_each_other_by_the_reader(name, examples, encoder):
             return "" if text == encoder.template.empty_memory else text
 
         parts = chunks(example.document, encoder.tokenizer, 300)
-        trace, _ = play(READERS[name](example.question, parts), reply)
+        trace, _ = play(reader_named(name)(example.question, parts), reply)
         assert [turn.prompt for turn in trace.turns[:-1]] == [prompt for prompt, _ in found[:-1]]
 
 
@@ -269,7 +269,7 @@ def test_the_aware_teacher_gates_by_the_evidence(examples, encoder):
 
 
 def test_a_drawn_recall_names_a_statement_that_was_dropped(examples, encoder):
-    found = by_reader("recall", examples, encoder, request=1.0, keep=0.0, done=0.0)
+    found = by_reader("recall", examples, encoder, shares={"request": 1.0})
     requests = [(prompt, reply) for prompt, reply in found if "RECALL:" in reply]
     assert requests
     for _, reply in requests:
@@ -279,9 +279,9 @@ def test_a_drawn_recall_names_a_statement_that_was_dropped(examples, encoder):
 
 
 def test_the_shares_of_commands_are_those_of_the_recipe(examples, encoder):
-    found = [reply for prompt, reply in by_reader("gated", examples, encoder, keep=1.0, done=0.0, request=0.0)]
+    found = [reply for prompt, reply in by_reader("gated", examples, encoder, shares={"keep": 1.0, "done": 0.0})]
     assert set(found[:3]) == {"KEEP"}
-    found = by_reader("gated", examples, encoder, keep=0.0, done=1.0, request=0.0)
+    found = by_reader("gated", examples, encoder, shares={"keep": 0.0, "done": 1.0})
     assert len(found) == 2 * len(examples), "every reading ends at once"
 
 
@@ -296,7 +296,7 @@ def test_a_traces_commands_are_part_of_its_lessons(examples):
     result = Result(
         one, "gated", 1.0, Trace(one.question, turns, "gated"), score("boxed", turns[-1].reply.text, one.answers)
     )
-    found = list(lessons_from_traces([result], READERS["gated"]))
+    found = list(lessons_from_traces([result], reader_named("gated")))
     assert [reply for _, reply in found] == ["KEEP", "DONE\nnew", turns[-1].reply.text]
     with pytest.raises(ValueError, match=r"is of the reader 'gated' and the recipe trains 'overwrite'; set reading\.r"):
         list(lessons_from_traces([result]))
@@ -308,7 +308,7 @@ def test_bad_memories_are_no_lessons_and_are_counted(examples):
     bad = replace(result.trace.turns[0], bad_memory=BadMemory("comment", "take"))
     result = replace(result, trace=Trace(one.question, (bad, result.trace.turns[1])))
     left_out = Counter()
-    found = list(lessons_from_traces([result], READERS["overwrite"], left_out))
+    found = list(lessons_from_traces([result], reader_named("overwrite"), left_out))
     assert [prompt.kind for prompt, _ in found] == [Kind.ANSWER]
     assert left_out == {"comment": 1}
 

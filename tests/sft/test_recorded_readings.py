@@ -13,7 +13,7 @@ from memagent_lib.cli import main
 from memagent_lib.data import make
 from memagent_lib.evaluation import evaluate, write_results
 from memagent_lib.prompts import Budget, Encoder, Template
-from memagent_lib.readers import READERS
+from memagent_lib.readers import reader_named
 from memagent_lib.sft import differing_readings
 
 BUDGET = Budget(chunk_tokens=160, memory_tokens=60, answer_tokens=40, question_tokens=80)
@@ -45,7 +45,7 @@ def run(tokenizer, tmp_path_factory) -> Path:
 
 def named(run: Path, tokenizer, template: Template, budget: Budget = BUDGET) -> list[str]:
     encoder = Encoder(tokenizer, template, budget)
-    return differing_readings(run / "readings", encoder, READERS["overwrite"].prompts)
+    return differing_readings(run / "readings", encoder, reader_named("overwrite").prompts)
 
 
 def test_other_words_and_sizes_are_named_and_the_same_are_not(run, tokenizer):

@@ -17,7 +17,7 @@ from experiments.studies.speed.results import Measured, Ratio, paired
 from experiments.studies.speed.turns import Bench
 from memagent_lib.agent import Agent
 from memagent_lib.backends import ModelShape, Sampling, shape_of
-from memagent_lib.readers import READERS
+from memagent_lib.readers import reader_named
 
 SIDES = {"agent": "overwrite", "full": "full"}
 
@@ -44,7 +44,7 @@ async def cost(bench: Bench) -> Measured:
             for side, reader in SIDES.items():
                 # One chunk as long as the document makes `full` put all of it in one prompt.
                 encoder = bench.encoder(chunk_tokens=length if side == "full" else None)
-                agent = Agent(encoder, backend, READERS[reader])
+                agent = Agent(encoder, backend, reader_named(reader))
                 took, trace = await bench.timed(lambda a=agent, t=text: a.aread(t, QUESTION))
                 counts = {"turns": len(trace.turns), "flops": shape.reading_flops(trace)}
                 rows.append({"round": round_, "side": side, "length": length, **counts, **took._asdict()})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,16 +28,14 @@ class BadExample(NamedTuple):
     why: str
 
 
-def bad_examples(path: str | Path, encoder: Encoder, needing_evidence: Sequence[str] = ()) -> Iterator[BadExample]:
+def bad_examples(path: str | Path, encoder: Encoder) -> Iterator[BadExample]:
     """Yield the examples of a file that cannot be trained on.
 
     In such an example the question exceeds its budget, or the record is invalid, or the judge scores even a correct
-    answer as 0, or there are rewards ``needing_evidence`` and its evidence has no known position.
+    answer as 0.
     """
     for record in stream_records(path):
         why = _fault(record, encoder)
-        if not why and needing_evidence and not len(record["extra_info"]["evidence"]):
-            why = f"the position of its evidence is unknown, and rewards.{needing_evidence[0]} needs it"
         if why:
             yield BadExample(record["extra_info"]["id"], why)
 
@@ -127,7 +125,7 @@ def unusable(path: str | Path, bad: Mapping[str, str]) -> str:
 
 def _checked(path: Path, number: int, recipe: Recipe, encoder: Encoder, folder: RunFolder) -> str:
     require_examples(path)
-    bad = dict(bad_examples(path, encoder, recipe.needing_evidence(str(path))))
+    bad = dict(bad_examples(path, encoder))
     copy = folder.path / "data" / f"{number}_{path.name}"  # numbered, because files of two folders may share a name
     if not bad:
         return str(path if is_as_saved(path) else copy_without(path, bad, copy))

@@ -1,4 +1,11 @@
-"""Recall (after ReMemR1, arXiv 2509.23040): the model may request a past memory by words that occur in it."""
+"""Recall (after ReMemR1, arXiv 2509.23040): the model may request a past memory by words that occur in it.
+
+The paper's objective is, in a recipe,
+
+    [rewards]
+    rollout_weight = 0.8
+    gain = 0.2
+"""
 
 from __future__ import annotations
 
@@ -6,14 +13,22 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from memagent_lib.readers.declaration import ReaderSession, reader, turns_and_memory
-from memagent_lib.readers.ranking import Ranking
+from memagent_lib.readers import Ranking, ReaderSession, reader, turns_and_memory
 from memagent_lib.text import Chunk
-from memagent_lib.trace import Kind, Prompt, Reply, Trace
+from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
 
-RECALL_COMMAND = "recall"
+if TYPE_CHECKING:
+    from memagent_lib.evaluation import Result
+    from memagent_lib.sft import Moment
+
+COMMAND = "recall"
+REQUEST_WORDS = 6
+"""The most words of a request in a lesson."""
 _SEAM = "\nFrom an earlier memory:\n"
+_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
@@ -59,16 +74,29 @@ class RequestLine:
         return re.compile(rf"^[ \t]*[*_`]*{self.command.upper()}[*_`]*:", re.MULTILINE)
 
 
-_REQUEST = RequestLine(RECALL_COMMAND)
+_REQUEST = RequestLine(COMMAND)
+
+
+def teach(moment: Moment) -> str:
+    """Request a statement that was in an earlier memory: lost evidence, or blindly with the share ``request``."""
+    lost = [text for known in moment.past for text in known if text not in moment.memory]
+    if moment.aware:
+        chosen = next((text for text in lost if text in moment.evidence), "")
+    elif moment.rng.random() < moment.share("request", 0.25) and lost:
+        chosen = moment.rng.choice(list(dict.fromkeys(lost)))
+    else:
+        chosen = ""
+    return f"{COMMAND}: {' '.join(chosen.split()[:REQUEST_WORDS])}" if chosen else ""
 
 
 RECALL = Kind(
     "recall",
     reads=True,
-    commands=frozenset((RECALL_COMMAND,)),
+    commands={COMMAND: "looks back for"},
     opened=_REQUEST.opened,
     written=_REQUEST.written,
     malformed=_REQUEST.malformed,
+    taught=teach,
     words="If something that an earlier memory held is missing now, end the reply with a line that begins with "
     "RECALL: and names it in a few words; you will then see that earlier memory beside the next piece.",
 )
@@ -109,3 +137,37 @@ def _prompt(kind: Kind, question: str, memory: str, recalled: str | None, chunk:
     if recalled is None:
         return Prompt(kind, question, memory, chunk)
     return Prompt(kind, question, f"{memory}{_SEAM}{recalled}", chunk, memories=2, replaced=memory)
+
+
+# The reward: the paper's multi-level rewards.
+
+
+def gain(result: Result) -> list[float | None]:
+    """Return how much closer each turn brought memory and next prompt to the answers; ``None`` for an answer.
+
+    Turn ``j`` has ``g(m_j) - g(m_j-1) + max(0, g(p_j + c_j) - g(p_j))``, where ``g`` is :func:`share_of_words`, ``m`` a
+    memory, ``p`` a turn's prompt and reply, and ``c`` the memory that the next prompt displays because the reply
+    requested it.
+    """
+    turns = (*result.trace.turns, None)
+    return [_gain(turn, following, result.example.answers) for turn, following in pairwise(turns)]
+
+
+def _gain(turn: Turn, following: Turn | None, answers: Sequence[str]) -> float | None:
+    prompt = turn.prompt
+    if not prompt.kind.reads:
+        return None
+    seen = " ".join((prompt.question, prompt.memory, prompt.chunk.text, turn.reply.text))
+    # A request that matched no memory leaves the next prompt with one.
+    is_recalled = turn.reply.command == COMMAND and following.prompt.memories > 1
+    brought = f"{seen} {following.prompt.memory}" if is_recalled else seen
+    gained = share_of_words(turn.reply.text, answers) - share_of_words(prompt.old_memory, answers)
+    return gained + max(0.0, share_of_words(brought, answers) - share_of_words(seen, answers))
+
+
+def share_of_words(text: str, answers: Sequence[str]) -> float:
+    """Return the mean over ``answers`` of the share of their words that ``text`` contains, ignoring case."""
+    there = set(_WORD.findall(text.casefold()))
+    words = [found for answer in answers if (found := _WORD.findall(answer.casefold()))]
+    shares = [sum(word in there for word in found) / len(found) for found in words]
+    return sum(shares) / len(shares) if shares else 0.0
