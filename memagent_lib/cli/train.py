@@ -32,7 +32,7 @@ examples:
 @click.argument("settings", metavar="[table.key=value]...", nargs=-1)
 @click.option("--out", metavar="FOLDER", help="The run's folder.  [default: runs/ and the recipe's name]")
 @tracking_option
-@click.option("--dry-run", is_flag=True, help="Print what would be loaded and trained, after all checks.")
+@click.option("--dry-run", is_flag=True, help="Check the run, and print its window, rows and tokens.")
 @click.option("--resume", "resumes", is_flag=True, help="Continue from the folder's last checkpoint.")
 @click.option("--detach", is_flag=True, help="Return at once; watch the run with: memagent follow FOLDER.")
 def train(
@@ -47,14 +47,11 @@ def train(
     """Train a model by reinforcement learning, in a background process, as the recipe FILE.toml says."""
     from memagent_lib import panel
     from memagent_lib.paths import absolute, display
-    from memagent_lib.rl import launch, loaded_by, recipe_tables, require_training
+    from memagent_lib.rl import launch, require_training
     from memagent_lib.tracking import Experiment
 
     file = file_of("train", recipe)
     require_training()  # before anything is printed or an MLflow store is made
-    if dry_run:  # first, because loading the recipe runs its reader's file
-        for setting, value in loaded_by(recipe_tables(absolute(file), settings)):
-            print(f"loads       {setting} = {value}")
     config = panel.load_recipe(file, settings)
     folder = absolute(out or f"runs/{Path(recipe).stem}")
     if dry_run:
@@ -73,15 +70,10 @@ def train(
 
 def _dry_run(config, folder: Path, resumes: bool) -> int:
     from memagent_lib.paths import display
-    from memagent_lib.rl import PlanError, dry_run
+    from memagent_lib.rl import dry_run
 
-    plan = dry_run(config, folder, resumes)
-    try:
-        plan.check()
-    except PlanError:  # what does not fit is in the plan's lines
-        print("\n".join(plan.lines()))
-        raise
-    print("\n".join(plan.lines()))
+    for line in dry_run(config, folder, resumes):
+        print(line)
     missing = [display(Path(file)) for file in (*config.data.files, *config.data.eval) if not Path(file).is_file()]
     before = f"make or fetch {', '.join(missing)}; then " if missing else ""
     look_next(command=f"{before}the same command without --dry-run starts the training")

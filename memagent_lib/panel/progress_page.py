@@ -110,7 +110,6 @@ def label(result: Result) -> str:
     """Return a rollout's line in a list: right or wrong, step, answer."""
     metadata = result.example.metadata
     mark = "✓" if result.correct else "✗"
-    kind = " validation" if metadata["greedy"] else ""  # only validation reads greedily
     answer = (result.score and result.score.answer) or result.trace.answer
     text = " ".join(answer.split())[:40] or "no answer"
-    return f"{mark} step {metadata['step']}{kind}: {text}"
+    return f"{mark} step {metadata['step']}: {text}"

@@ -71,7 +71,7 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
         state = last.state
     if state.over and state is not TrainingState.FINISHED:
         return launch(config, files.path, resume=True, stop_at_exit=stop_at_exit)
-    changed = files.changed_inputs(config.reading)
+    changed = files.changed_inputs(resolved(config, files))
     if changed:
         raise RunError(
             f"the run in {files.path} is {state}, and {'; '.join(changed)}; to train with what is there now, choose "
@@ -99,7 +99,6 @@ def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
 
     status = run.status()
     printed = ""
-    warned: set[str] = set()
     # disable=None: tqdm draws the bar only on a terminal.
     bar = tqdm(total=status.steps, initial=status.step, unit="step", disable=None)
     with bar, terminable() if stop_on_interrupt else nullcontext():
@@ -108,11 +107,6 @@ def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
                 line = outcome(status)
                 bar.set_postfix_str(line.partition(", ")[2], refresh=False)
                 bar.update(status.step - bar.n)
-                for warning in status.warnings:
-                    meaning = warning.partition(": ")[2]  # the numbers before it change with every step
-                    if meaning not in warned:
-                        tqdm.write(f"warning: {warning}", file=sys.stderr)
-                        warned.add(meaning)
                 if bar.disable and line != printed and not status.state.over:  # a file, or a notebook under papermill
                     print(line, flush=True)
                     printed = line

@@ -48,7 +48,7 @@ Settings without a name in verl are in ``[train]`` (:class:`~memagent_lib.rl.con
 (:mod:`memagent_lib.rl.rewards`: rewards of a reader's own file) and ``[data]``.
 
 Read ``config``, ``rewards``, ``advantages``, ``loss``, ``agent_loop``, ``trainer`` in this order. ``curriculum``
-chooses the examples, ``health`` has bounds on a run's metrics, ``run_folder`` describes a run's files, ``verl`` depends
+chooses the examples, ``run_folder`` describes a run's files, ``verl`` depends
 on verl's internals, ``cpu`` is needed only without a GPU, and ``run`` starts and supervises a run's processes. This
 ``__init__`` loads neither verl nor vLLM nor Ray. This package does not depend on notebooks or charts.
 """
@@ -65,13 +65,8 @@ from memagent_lib.rl.config import (
     differences,
     recipe_tables,
 )
-from memagent_lib.rl.health import Sign, signs
-from memagent_lib.rl.loaded_code import Loaded, loaded_by
 from memagent_lib.rl.run import (
     ExportError,
-    PlanError,
-    RunError,
-    TrainingPlan,
     TrainingRun,
     attach,
     chosen_device,
@@ -83,6 +78,7 @@ from memagent_lib.rl.run import (
 )
 from memagent_lib.rl.run_folder import (
     Checkpoint,
+    RunError,
     RunFolder,
     TrainingState,
     TrainingStatus,
@@ -101,18 +97,14 @@ __all__ = [
     "Credit",
     "DataConfig",
     "ExportError",
-    "Loaded",
     "ModelConfig",
     "Overlong",
-    "PlanError",
     "ReadingConfig",
     "Recipe",
     "RunError",
     "RunFolder",
-    "Sign",
     "TrackingConfig",
     "TrainingConfig",
-    "TrainingPlan",
     "TrainingRun",
     "TrainingState",
     "TrainingStatus",
@@ -123,12 +115,10 @@ __all__ = [
     "export_checkpoint",
     "launch",
     "load_rollouts",
-    "loaded_by",
     "recipe_tables",
     "require_training",
     "resolved",
     "rollout_files",
     "save_rollout",
-    "signs",
     "validation_score",
 ]

@@ -46,7 +46,7 @@ class Overlong(StrEnum):
     PENALTY_IF_RIGHT = "penalty_if_right"
 
 
-_PROMPT_NAME = re.compile(r"s\d+p\d+")
+_PROMPT_NAME = re.compile(r"s\d+p(\d+)")
 
 
 def prompt_name(step: int, number: int) -> str:
@@ -54,9 +54,10 @@ def prompt_name(step: int, number: int) -> str:
     return f"s{step:06d}p{number:05d}"
 
 
-def is_prompt_name(name: str) -> bool:
-    """Return whether a prompt has its name from :func:`prompt_name`; verl names those of a validation at random."""
-    return _PROMPT_NAME.fullmatch(name) is not None
+def prompt_number(name: str) -> int | None:
+    """Return the number in a name from :func:`prompt_name`, and None for another: verl names those of a validation."""
+    found = _PROMPT_NAME.fullmatch(name)
+    return int(found[1]) if found else None
 
 
 class RowName(NamedTuple):

@@ -32,7 +32,7 @@ from memagent_lib.driver import drive
 from memagent_lib.evaluation import Result
 from memagent_lib.paths import read_lines
 from memagent_lib.prompts import Budget, Request
-from memagent_lib.rl.advantages import Overlong, is_prompt_name, length_penalty
+from memagent_lib.rl.advantages import Overlong, length_penalty, prompt_number
 from memagent_lib.rl.rewards import reward_named, turn_position
 from memagent_lib.rl.run_folder import RunFolder, save_rollout
 from memagent_lib.scoring import score
@@ -42,6 +42,7 @@ from memagent_lib.trace import Reply, Trace
 FAILURES = "failures.jsonl"
 TRIES = 2
 CACHED_DOCUMENTS = 256
+TRACED_PROMPTS = 2  # of a step, whose first rollout is saved as a trace
 TURN_REWARDS = "turn_rewards"
 POSITION = "position"
 # A turn is used only when it is finished, and its text is decoded here, so vLLM need not output every token.
@@ -143,8 +144,7 @@ class MemAgentLoop(AgentLoopBase):
         overlong_buffer: float = 0.25,
         overlong_weight: float = 0.5,
         rewards: dict[str, float] | None = None,
-        trace_folder: str | None = None,
-        traces_per_step: int = 0,
+        folder: str = "",
         data_config: Any = None,
         **unused_by_readers: Any,
     ):
@@ -160,13 +160,12 @@ class MemAgentLoop(AgentLoopBase):
         self.overlong_weight = overlong_weight
         self.rewards = dict(rewards or {})
         self._reward_functions = {name: reward_named(name, reader) for name in self.rewards}
-        self.traces = Path(trace_folder) if trace_folder else None
-        self.traces_per_step = traces_per_step
+        self.folder = RunFolder(Path(folder)) if folder else None
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
         """Read, answer and score one row of the data. A row that fails is tried once more, with the same seeds.
 
-        Every failure is recorded in the trace folder, if there is one; a second one is raised.
+        Every failure is recorded in the run's folder, if there is one; a second one is raised.
         """
         for attempt in range(1, TRIES + 1):
             try:
@@ -187,7 +186,8 @@ class MemAgentLoop(AgentLoopBase):
         uid = str(row.get("uid", ""))
         step = int(row.get("global_steps", 0))
         rollout = int(row.get("session_id", 0))
-        prompt = uid if is_prompt_name(uid) else ""
+        number = prompt_number(uid)
+        prompt = "" if number is None else uid  # verl names the prompts of a validation at random
         backend = replace(
             self.agent.backend,
             sampling=sampling,
@@ -202,8 +202,8 @@ class MemAgentLoop(AgentLoopBase):
         trace = await drive(session, encoder, backend, on_bad_memory=self.on_bad_memory)
         verdict = score(example.rule, trace.answer, example.answers)
         result = Result(example, trace.reader, time.monotonic() - started, trace, verdict)
-        if rollout == 0:  # so that the few traces of a step are of different documents
-            self._save_trace(result, step, greedy=not sampling.get("temperature"))
+        if self.folder and rollout == 0 and number is not None and number < TRACED_PROMPTS:
+            save_rollout(self.folder.traces, result, step)
         rewards = {name: function(result) for name, function in self._reward_functions.items()}
         of_turns = {name: values for name, values in rewards.items() if isinstance(values, list)}
         of_end = {name: value for name, value in rewards.items() if name not in of_turns}
@@ -230,11 +230,11 @@ class MemAgentLoop(AgentLoopBase):
         return value + self.overlong_weight * sum(penalties) / len(penalties)
 
     def _beat(self) -> None:
-        if self.traces:
-            RunFolder(self.traces.parent).beat()
+        if self.folder:
+            self.folder.beat()
 
     def _note_failure(self, row: dict[str, Any], attempt: int) -> None:
-        if not self.traces:
+        if not self.folder:
             return
         note = {
             "step": int(row.get("global_steps", 0)),
@@ -243,26 +243,8 @@ class MemAgentLoop(AgentLoopBase):
             "rollout": int(row.get("session_id", 0)),
             "error": traceback.format_exc(),
         }
-        with (self.traces / FAILURES).open("a", encoding="utf-8") as file:
+        with (self.folder.traces / FAILURES).open("a", encoding="utf-8") as file:
             file.write(json.dumps(note) + "\n")
-
-    def _save_trace(self, result: Result, step: int, greedy: bool) -> None:
-        """Save a rollout as a trace, if it is one of the first ``traces_per_step`` of its step."""
-        if not self.traces or not _saves_traces or _saved[step, greedy] >= self.traces_per_step:
-            return
-        _saved[step, greedy] += 1
-        save_rollout(self.traces, result, step, greedy)
-
-
-# Counted for the process, because verl builds a new loop for every rollout.
-_saved: Counter[tuple[int, bool]] = Counter()
-_saves_traces = True
-
-
-def leave_traces_to_others() -> None:
-    """Stop saving traces in this process, because only one of a run's rollout processes saves them."""
-    global _saves_traces
-    _saves_traces = False
 
 
 def last_failure(traces: Path) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,13 +20,10 @@ from memagent_lib.plugins import plugin_hash
 from memagent_lib.prompts import Budget, Template
 from memagent_lib.readers import reader_named
 from memagent_lib.rl.advantages import Credit, Overlong
-from memagent_lib.rl.health import WINDOW
 from memagent_lib.rl.rewards import EVIDENCE, reward_named
 from memagent_lib.rl.verl import verl_keys
 from memagent_lib.settings import SettingsError, flatten, key_value, parse, read_toml, require_at_least
 from memagent_lib.trace import Kind
-
-DEVICES = ("auto", "cpu", "cuda")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +37,11 @@ class ModelConfig:
     """
 
     path: str
-    device: str = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
     average_with: str = ""
     average_share: float = 0.3
 
     def __post_init__(self) -> None:
-        if self.device not in DEVICES:
-            raise ValueError(f"no device {self.device!r}; choose from {', '.join(DEVICES)}")
         if not 0 < self.average_share < 1:  # at 0 or 1 the export would be one of the two models
             raise ValueError(f"average_share must be between 0 and 1, got {self.average_share}")
 
@@ -84,25 +78,18 @@ class DataConfig:
     ``mix`` states how a stage's examples are drawn: ``examples`` draws each equally often; ``tasks`` draws equally many
     of every task, so that no task dominates; ``files`` draws equally many of every file, so that a few examples
     are seen often (a file listed twice has two shares).
-
-    ``bad_examples`` states what to do with examples that do not fit the budget, template or judge: ``refuse`` stops the
-    run before it starts, ``leave_out`` trains without them and counts them.
     """
 
     train: tuple[str, ...] = ()
     stages: tuple[Stage, ...] = ()
     mix: Literal["tasks", "files", "examples"] = "examples"
     eval: tuple[str, ...]
-    bad_examples: Literal["refuse", "leave_out"] = "refuse"
 
     def __post_init__(self) -> None:
         if not self.eval or not all(self.eval):
             raise ValueError("eval must be a path or a list of paths, got none")
-        if self.train and self.stages:
-            raise ValueError("train and [[data.stages]] are both set; choose one")
-        if not all(self.train) or not (self.train or self.stages):
-            found = "an empty path" if self.train else "nothing"
-            raise ValueError(f"train must be a path or a list of paths, or [[data.stages]] must be set; got {found}")
+        if bool(self.train) == bool(self.stages) or not all(self.train):
+            raise ValueError("train must be a path or a list of paths, or [[data.stages]] must be set, but not both")
         if any(not stage.steps for stage in self.stages[:-1]):
             raise ValueError("every stage but the last needs steps")
 
@@ -183,12 +170,9 @@ class TrainingConfig:
     *Overlong replies.* ``overlong``: see :class:`~memagent_lib.rl.advantages.Overlong`. ``penalty`` applies in the last
     ``overlong_buffer`` (a share) of a reply's limit and has the weight ``overlong_weight``.
 
-    *Safety.* A rollout that fails twice removes its prompt from the step. The run stops if more than ``failed_share``
-    of a step's prompts, rounded up, fail, or if no turn finishes in ``hang_minutes``. With ``stop_unhealthy`` it also
-    stops once a bound of :data:`memagent_lib.rl.health.BOUNDS` is crossed, and sets aside the checkpoints of the steps
-    that crossed it; it needs ``verl.trainer.save_freq``, the steps from one checkpoint to the next. The newest
-    ``keep_checkpoints`` are retained, and so is the one with the best validation score, even if it is older.
-    ``traces_per_step`` rollouts of each step are saved as traces.
+    *Safety.* A rollout that fails twice removes its prompt from the step. The run stops if more than 2 % of a step's
+    prompts, rounded up, fail, or if no turn finishes in ``hang_minutes``. The newest ``keep_checkpoints`` are retained,
+    and so is the one with the best validation score, even if it is older.
 
     ``seed`` fixes the order of examples and every sampled reply.
     """
@@ -200,24 +184,15 @@ class TrainingConfig:
     overlong: Overlong = Overlong.KEEP
     overlong_buffer: float = 0.25
     overlong_weight: float = 0.5
-    failed_share: float = 0.02
     hang_minutes: float = 60.0
-    stop_unhealthy: bool = False
     keep_checkpoints: int = 2
-    traces_per_step: int = 2
     seed: int = 0
 
     def __post_init__(self) -> None:
         require_at_least(self, 1, "keep_checkpoints")
-        require_at_least(self, 0, "seed", "evidence_reward", "overlong_weight", "failed_share", "traces_per_step")
-        if self.seed >= 1 << 32:
-            raise ValueError(f"seed must be below 2 ** 32, NumPy's limit, got {self.seed}")
-        if not self.hang_minutes > 0:
-            raise ValueError(f"hang_minutes must be above 0, got {self.hang_minutes}")
+        require_at_least(self, 0, "seed", "evidence_reward", "overlong_weight", "hang_minutes")
         if not 0 < self.overlong_buffer <= 1:
             raise ValueError(f"overlong_buffer must be above 0 and at most 1, got {self.overlong_buffer}")
-        if self.failed_share > 1:
-            raise ValueError(f"failed_share must be at most 1, a share of the prompts, got {self.failed_share}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,13 +200,6 @@ class ClusterConfig:
     """The Ray cluster of a run: ``local`` starts a private one, ``auto`` or ``HOST:PORT`` joins a running cluster."""
 
     address: str = "local"
-
-    def __post_init__(self) -> None:
-        host, _, port = self.address.rpartition(":")
-        if self.address not in ("local", "auto") and not (host and port.isdigit()):
-            raise ValueError(
-                f'address must be "local", "auto" or an address such as 10.0.0.1:6379, got {self.address!r}'
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,8 +220,8 @@ class Recipe:
     """All settings of a training run. ``verl`` maps verl's dotted names to values, which override everything else.
 
     A setting of :data:`~memagent_lib.rl.verl.verl_keys.DEFAULTS` that ``verl`` leaves out gets its published value, and
-    one of :data:`~memagent_lib.rl.verl.verl_keys.OWNED` or ``OWNED_TABLES`` is refused. A name that starts with ``+``
-    adds a setting that verl's configuration does not have.
+    one of :data:`~memagent_lib.rl.verl.verl_keys.OWNED` is refused. A name that starts with ``+`` adds a setting that
+    verl's configuration does not have.
     """
 
     model: ModelConfig
@@ -269,22 +237,11 @@ class Recipe:
         object.__setattr__(self, "verl", verl_keys.completed(self.verl))  # the class is frozen
         for name in self.reward_weights:
             reward_named(name, self.reading.reader)
-        if self.train.stop_unhealthy and verl_keys.SAVE_FREQ not in self.verl:
-            raise ValueError(
-                f"train.stop_unhealthy stops at an earlier checkpoint, and the run makes one at its end alone; set "
-                f"verl.{verl_keys.SAVE_FREQ}, the steps from one checkpoint to the next"
-            )
         if self.nodes > 1 and self.cluster.address == "local":
-            raise ValueError(
-                f'verl.{verl_keys.NODES} is {self.nodes} and cluster.address is "local", a Ray of this machine alone; '
-                'set it to "auto" or HOST:PORT of a running cluster'
-            )
+            raise ValueError(f'verl.{verl_keys.NODES} is {self.nodes}; set cluster.address to "auto" or HOST:PORT')
         planned = sum(stage.steps for stage in self.data.stages)
         if self.data.stages and self.data.stages[-1].steps and planned < self.steps:
-            advice = "leave steps out of the last stage, and it lasts to the end"
-            raise ValueError(
-                f"verl.{verl_keys.STEPS} is {self.steps} and the stages have {planned} steps in all; {advice}"
-            )
+            raise ValueError(f"verl.{verl_keys.STEPS} is {self.steps} and the stages have {planned} steps in all")
 
     @property
     def steps(self) -> int:
@@ -326,13 +283,6 @@ class Recipe:
         return self.verl[verl_keys.WORKERS]
 
     @property
-    def retained_checkpoints(self) -> int:
-        """How many of the newest checkpoints stay; with ``stop_unhealthy``, one is older than a window of steps."""
-        if not self.train.stop_unhealthy:
-            return self.train.keep_checkpoints
-        return max(self.train.keep_checkpoints, math.ceil(WINDOW / self.verl[verl_keys.SAVE_FREQ]) + 1)
-
-    @property
     def chat_template(self) -> dict[str, Any]:
         """The arguments of the policy's chat template, from the settings in ``verl``."""
         table = f"{verl_keys.CHAT_TEMPLATE}."
@@ -366,7 +316,6 @@ class Recipe:
     @classmethod
     def from_tables(cls, tables: Mapping[str, Any]) -> Recipe:
         """Build a recipe from nested dicts laid out as in the TOML file. Raises :class:`SettingsError` for a fault."""
-        _refuse_renamed(tables)
         tables = dict(tables)
         data = tables.get("data")
         if isinstance(data, Mapping):
@@ -393,14 +342,6 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any], may_differ: C
         for name in sorted(before.keys() | now.keys())
         if before.get(name) != now.get(name) and not may_differ(name)
     ]
-
-
-def _refuse_renamed(tables: Mapping[str, Any]) -> None:
-    for name, now in verl_keys.RENAMED.items():
-        table, _, key = name.partition(".")
-        found = tables.get(table)
-        if isinstance(found, Mapping) and key in found:
-            raise SettingsError(f"the recipe: {name} has verl's own name now; write {now}")
 
 
 def _lists(table: Mapping[str, Any], *names: str) -> dict[str, Any]:

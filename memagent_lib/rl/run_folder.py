@@ -9,7 +9,6 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -18,13 +17,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memagent_lib.data import data_hash
-from memagent_lib.errors import MissingFile
+from memagent_lib.errors import MissingFile, UserError
 from memagent_lib.evaluation import Result, read_results
 from memagent_lib.journal import append_record
 from memagent_lib.models import WEIGHTS_FILE
 from memagent_lib.paths import read_lines, write_atomically
 from memagent_lib.provenance import model_hash
-from memagent_lib.rl.config import ReadingConfig, Recipe
+from memagent_lib.rl.config import Recipe
 
 SECONDS = "perf/time_per_step"
 SAVE_SECONDS = "timing_s/save_checkpoint"
@@ -33,6 +32,10 @@ SCORE_FILE = "validation_score.txt"
 STATUS_FILE = "status.json"
 UNTIL_RESUMED = "until resumed\n"
 """The content of a request to stop that a person made; a request that a signal made is an empty file."""
+
+
+class RunError(UserError, RuntimeError):
+    """A run cannot be started, watched or stopped. The message names the reason and the fix."""
 
 
 class TrainingState(StrEnum):
@@ -55,9 +58,7 @@ class TrainingStatus:
     """The status of a run at one moment.
 
     ``reward`` is the mean score of the last step's rollouts. ``retried`` counts, over all steps, the rollouts that
-    failed and were repeated. ``warnings`` are the bounds of :mod:`memagent_lib.rl.health` that the last step
-    crosses. ``stop_by`` is the time (Unix seconds) at which a requested stop becomes a kill, or 0 if no stop was
-    requested.
+    failed and were repeated.
     """
 
     state: TrainingState
@@ -70,16 +71,6 @@ class TrainingStatus:
     pid: int = 0
     mlflow_run: str = ""
     updated: float = 0.0
-    stop_by: float = 0.0
-    warnings: tuple[str, ...] = ()
-
-    def to_record(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> TrainingStatus:
-        warnings = tuple(record.get("warnings", ()))
-        return cls(**(record | {"state": TrainingState(record["state"]), "warnings": warnings}))
 
 
 class Checkpoint(NamedTuple):
@@ -139,42 +130,21 @@ class RunFolder:
         """The folder of empty modules that hide slow ones (:func:`~.verl.verl_settings.leave_out_slow_imports`)."""
         return self.path / "left_out"
 
-    def write_recipe(self, recipe: Recipe, device: str, trained: Recipe | None = None) -> None:
-        """Write the requested recipe, and ``trained``, the same recipe with the paths of copied data."""
-        record = {"config": recipe.to_tables(), "device": device, "weights": model_hash(recipe.model.path)}
-        inputs = [*recipe.data.files, recipe.model.average_with]
-        if recipe.adapter:
-            inputs.append(str(Path(recipe.adapter) / WEIGHTS_FILE))
-        record["inputs"] = {path: _content_hash(path) for path in inputs if path and Path(path).exists()}
-        if trained:
-            record["trained"] = trained.to_tables()
-        record["reading"] = recipe.reading.hashes
+    def write_recipe(self, recipe: Recipe, device: str) -> None:
+        """Write the recipe and the device, and hashes of what the recipe reads."""
+        record = {"config": recipe.to_tables(), "device": device, "inputs": input_hashes(recipe)}
         write_atomically(self.config, json.dumps(record, indent=2))
 
-    def changed_inputs(self, reading: ReadingConfig) -> list[str]:
-        """Return a sentence for each input whose content is not what the run was started with.
-
-        Inputs are ``reading``'s template and reader, the training files, and the model. Those that are gone are not
-        compared, nor are those that an older version did not record.
-        """
-        record = self.record()
-        read_with = record.get("reading", {})
-        differ = [name for name, found in reading.hashes.items() if read_with.get(name, found) != found]
-        inputs = record.get("inputs", {})
-        changed = [path for path, before in inputs.items() if Path(path).exists() and _content_hash(path) != before]
-        sentences = [f"{getattr(reading, name)} is not the {name} that the run was started with" for name in differ]
-        sentences += [f"{path} is not what it was when the run was started" for path in changed]
-        model = record["config"]["model"]["path"]
-        before = record.get("weights", "")
-        # The hash of a hub name, or of a folder that is gone, is the name itself.
-        if before and model_hash(model) not in (before, model):
-            sentences.append(f"the weights in {model} are not those that the run was started with")
-        return sentences
+    def changed_inputs(self, recipe: Recipe) -> list[str]:
+        """Return a sentence for each input of ``recipe`` whose content is not what the run was started with."""
+        before = self.record()["inputs"]
+        changed = [name for name, now in input_hashes(recipe).items() if now != before.get(name)]
+        return [f"{name} is not what it was when the run was started" for name in changed]
 
     def recipe(self) -> tuple[Recipe, str]:
         """Return the recipe that the run trains with, and its device."""
         record = self.record()
-        return Recipe.from_tables(record.get("trained", record["config"])), record["device"]
+        return Recipe.from_tables(record["config"]), record["device"]
 
     @property
     def log(self) -> Path:
@@ -242,7 +212,7 @@ class RunFolder:
         return self.path / "traces"
 
     def write_status(self, status: TrainingStatus) -> None:
-        write_atomically(self.path / STATUS_FILE, json.dumps(status.to_record() | {"updated": time.time()}))
+        write_atomically(self.path / STATUS_FILE, json.dumps(asdict(status) | {"updated": time.time()}))
 
     def status(self) -> TrainingStatus:
         """Return the last status. Its state is ``died`` if it was written as active but no process holds the lock."""
@@ -258,7 +228,7 @@ class RunFolder:
         if not self.is_run:
             raise MissingFile(f"no training run at {self.path}")
         record = json.loads((self.path / STATUS_FILE).read_text(encoding="utf-8"))
-        return TrainingStatus.from_record(record)
+        return TrainingStatus(**record | {"state": TrainingState(record["state"])})
 
     def lock(self) -> int:
         """Lock the run and return the lock's descriptor; processes that inherit it hold the lock too.
@@ -302,20 +272,6 @@ class RunFolder:
         scored = [checkpoint for checkpoint in self.whole_checkpoints() if checkpoint.score is not None]
         return max(scored, key=lambda checkpoint: (checkpoint.score, -checkpoint.step), default=None)
 
-    def set_aside_from(self, step: int) -> list[int]:
-        """Rename the checkpoints of ``step`` and later to ``unhealthy_step_N``, and return their steps.
-
-        The latest checkpoint is then one from before ``step``, and the others stay to be looked at, until a resumed run
-        sets those of the same steps aside again.
-        """
-        later = [checkpoint for checkpoint in self.whole_checkpoints() if checkpoint.step >= step]
-        for checkpoint in later:
-            aside = self.checkpoints / f"unhealthy_step_{checkpoint.step}"
-            if aside.is_dir():
-                shutil.rmtree(aside)
-            checkpoint.folder.rename(aside)
-        return [checkpoint.step for checkpoint in later]
-
     def forget_after(self, step: int) -> None:
         """Remove the metrics and rollouts of all steps after ``step``, which a resumed run repeats."""
         remaining = [row for row in self.rows() if row["step"] <= step]
@@ -335,8 +291,12 @@ def _numbered(folder: Path, pattern: str) -> Iterator[tuple[int, Path]]:
             yield int(number), path
 
 
-def _content_hash(path: str) -> str:
-    return model_hash(path) if Path(path).is_dir() else data_hash(path)
+def input_hashes(recipe: Recipe) -> dict[str, str]:
+    """Return hashes of the models and files that are here, by path, and of the template and the reader."""
+    models = [path for path in (recipe.model.path, recipe.model.average_with) if path]
+    files = [*recipe.data.files, *([f"{recipe.adapter}/{WEIGHTS_FILE}"] if recipe.adapter else [])]
+    hashes = {path: model_hash(path) for path in models if Path(path).exists()}
+    return hashes | {path: data_hash(path) for path in files if Path(path).exists()} | recipe.reading.hashes
 
 
 def values_of(steps: Iterable[Mapping[str, float]], metric: str) -> list[float]:
@@ -353,11 +313,10 @@ def validation_score(metrics: Mapping[str, float]) -> float | None:
 _last_beats: dict[Path, int] = {}
 
 
-def save_rollout(traces: Path, result: Result, step: int, greedy: bool) -> None:
+def save_rollout(traces: Path, result: Result, step: int) -> None:
     """Append a rollout's record to the file of its step. The record has the chunks' text, but not the document."""
-    metadata = {**result.example.metadata, "step": step, "greedy": greedy}
-    saved = replace(result, example=replace(result.example, metadata=metadata))
-    append_record(traces / f"step_{step:06d}.jsonl", f"{greedy} {result.key}", saved.to_record())
+    saved = replace(result, example=replace(result.example, metadata={**result.example.metadata, "step": step}))
+    append_record(traces / f"step_{step:06d}.jsonl", result.key, saved.to_record())
 
 
 def rollout_files(traces: Path) -> list[Path]:
@@ -366,5 +325,5 @@ def rollout_files(traces: Path) -> list[Path]:
 
 
 def load_rollouts(traces: Path) -> list[Result]:
-    """Return the rollouts that training saved, in order of steps; their metadata has ``step`` and ``greedy``."""
+    """Return the rollouts that training saved, in order of steps; their metadata has ``step``."""
     return [result for file in rollout_files(traces) for result in read_results(file)]

@@ -1,10 +1,11 @@
 """One step of training: draw prompts, order and pad their rows, compute advantages, update.
 
-It differs from verl's synchronous trainer in four ways:
+It differs from verl's synchronous trainer in five ways:
 
 - The optimizer takes a fixed number of steps per batch of prompts, whatever the number of turns.
 - Advantages are those of :mod:`memagent_lib.rl.advantages`.
 - Rows have names, and an order that depends on the seed alone.
+- It stops on request, and writes only complete checkpoints.
 - Every step measures invariants: rows produced, carried and trained, optimizer steps, and the agreement of sampler and
   actor. A reward or gradient that is not finite stops the run.
 
@@ -17,7 +18,8 @@ import math
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,8 +27,7 @@ import torch
 import transfer_queue as tq
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
-from verl.trainer.ppo.v1 import register_trainer
-from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.metric import reduce_metrics
@@ -42,13 +43,16 @@ from memagent_lib.rl.advantages import (
     row_advantages,
     step_advantages,
 )
-from memagent_lib.rl.agent_loop import POSITION, TURN_REWARDS, RolloutError
+from memagent_lib.rl.agent_loop import POSITION, TURN_REWARDS, RolloutError, last_failure
 from memagent_lib.rl.curriculum import Curriculum, numbered, shares_of
 from memagent_lib.rl.loss import PREFIX, agreement, moments, rows_trained, sampled_entropy
-from memagent_lib.rl.verl.run_trainer import RunTrainer
+from memagent_lib.rl.run_folder import RunFolder, validation_score
+from memagent_lib.rl.verl.checkpoints import delete_old, note_score, whole_checkpoint
 
 TRAINER = "memagent"
 MOST_ROWS_NAMED = 5
+FAILED_SHARE = 0.02  # of a step's prompts, rounded up, may fail
+POLL_S = 0.2  # how often the trainer looks whether the rollouts have finished
 MOST_ROUNDS = 10  # of fresh prompts in a step; data without any spread would otherwise be drawn for ever
 
 
@@ -59,23 +63,41 @@ class _TurnRewards(NamedTuple):
     steps: dict[str, list[float | None]]
 
 
+class StopRequested(Exception):
+    """The run has stopped on request, with a checkpoint of its last step."""
+
+
 class NotFinite(ArithmeticError):
     """A reward or gradient is NaN or infinite. The run stops, because no later result could be trusted."""
 
 
 @register_trainer(TRAINER)
-class MemAgentTrainer(RunTrainer):
-    """Multi-conversation GRPO on top of verl's synchronous trainer."""
+class MemAgentTrainer(PPOTrainerSync):
+    """Multi-conversation GRPO on top of verl's synchronous trainer.
 
-    def __init__(self, config: Any):
-        self.drawn: tuple[int, dict[str, str]] = (0, {})
-        super().__init__(config)
+    Its own settings are in ``trainer.v1.memagent`` of verl's configuration.
+    """
+
+    drawn: tuple[int, dict[str, str]] = (0, {})
+
+    @cached_property
+    def settings(self) -> Any:
+        return self.config.trainer.v1.memagent
+
+    @property
+    def folder(self) -> RunFolder:
+        return RunFolder(Path(self.settings.folder))
 
     # Prompts: which examples a step trains on.
 
     def _init_dataloader(self) -> None:
-        """Load the data as verl does. Training then draws its rows with a :class:`Curriculum`, which has no state."""
+        """Load the data as verl does. Training then draws its rows with a :class:`Curriculum`, which has no state.
+
+        The buffer of rollouts is polled more often than verl does, because its two seconds are long for a small policy.
+        """
         super()._init_dataloader()
+        self.replay_buffer.poll_interval = POLL_S
+        self.replay_buffer.sample = partial(self.sample, self.replay_buffer.sample)
         tasks = self.train_dataset.dataframe["data_source"][:]
         rows = numbered({file: count(file) for file in self.config.data.train_files}, tasks)
         stages = [
@@ -103,13 +125,6 @@ class MemAgentTrainer(RunTrainer):
 
     # Rollouts: wait for them, and replace those that teach nothing.
 
-    def _build_replay_buffer(self) -> ReplayBuffer:
-        """Build verl's buffer, polled every ``poll_s`` seconds: verl's own two seconds are long for a small policy."""
-        buffer = super()._build_replay_buffer()
-        buffer.poll_interval = self.settings.poll_s
-        buffer.sample = partial(self.sample, buffer.sample)
-        return buffer
-
     def sample(self, sample: Any, global_steps: int, partition_id: str, batch_size: int) -> Any:
         """Return a batch without the prompts whose rollouts failed, refilled if ``dynamic_sampling`` is set.
 
@@ -119,10 +134,15 @@ class MemAgentTrainer(RunTrainer):
         A batch of validation is returned as it is.
         """
         take = partial(sample, global_steps=global_steps, partition_id=partition_id)
-        batch, metrics = take(batch_size=batch_size)
+        try:
+            batch, metrics = take(batch_size=batch_size)
+        except RuntimeError:  # verl's error for a batch without any result does not name a reason
+            self._require_few_failures(len(self.replay_buffer.failure_keys[partition_id]))
+            raise
         failed = set(self.replay_buffer.failure_keys[partition_id])
         if partition_id != "train":
-            self.failed_readings |= failed  # verl forgets them when it samples the next batch of a validation
+            # A mean over fewer documents could not be compared with the others.
+            self._require_few_failures(len(failed), most=0)
             return batch, metrics
         if failed:
             batch = self._without(batch, failed)
@@ -158,6 +178,17 @@ class MemAgentTrainer(RunTrainer):
             return self._without(batch, failed), failed
         tq.kv_clear(keys=sorted(failed), partition_id="train")  # verl has not, and would count them again
         return None, failed
+
+    def _require_few_failures(self, failed: int, most: int | None = None) -> None:
+        """Raise :class:`RolloutError` if more prompts failed than ``most``, by default :data:`FAILED_SHARE`."""
+        if most is None:
+            prompts = self.config.data.train_batch_size
+            most = min(math.ceil(FAILED_SHARE * prompts), prompts - 1)
+        if failed > most:
+            raise RolloutError(
+                f"the readings of {failed} prompts failed in step {self.global_steps}, and {most} may; the last one:\n"
+                f"{last_failure(self.folder.traces)}"
+            )
 
     def _prompts_without_spread(self, batch: KVBatchMeta) -> set[str]:
         rewards = self._rewards(batch)
@@ -238,8 +269,15 @@ class MemAgentTrainer(RunTrainer):
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """Let verl apply its corrections and record its metrics, then replace its advantages with ours.
 
+        Before that, compare the sampler's log-probabilities with the actor's, if the actor has computed any.
+
         A batch without a token to train on has nothing to correct, and verl refuses it: all replies may have been cut.
         """
+        if not self.config.algorithm.rollout_correction.bypass_mode:
+            fields = ["old_log_probs", "rollout_log_probs", "response_mask"]
+            data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+            actor, sampler, mask = (data[name].values() for name in fields)
+            metrics.update(_agreement_metrics(moments(sampler, actor, mask)))
         if any(mask.any() for mask in self._masks(batch)):
             batch = super()._compute_advantage(batch, metrics)
         of_answers = row_advantages(
@@ -310,17 +348,42 @@ class MemAgentTrainer(RunTrainer):
         named = [f"{key} (example {examples.get(RowName.of(key).prompt, 'padding')})" for key in keys[:MOST_ROWS_NAMED]]
         return f"{', '.join(named)} ({len(keys)} rows)"
 
-    # Measurements: do sampler and actor agree, and was every row trained on?
+    # The run: stop, validation and checkpoints.
 
-    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """Compute the old policy's log-probabilities as verl does, and compare them with the sampler's."""
-        batch = super()._compute_old_log_prob(batch, metrics)
-        if not self.config.algorithm.rollout_correction.bypass_mode:
-            fields = ["old_log_probs", "rollout_log_probs", "response_mask"]
-            data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
-            actor, sampler, mask = (data[name].values() for name in fields)
-            metrics.update(_agreement_metrics(moments(sampler, actor, mask)))
-        return batch
+    def on_step_begin(self) -> None:
+        """If a stop was requested, save a checkpoint and raise :class:`StopRequested`.
+
+        This is done between two steps, while nothing else is running.
+        """
+        self.folder.beat()
+        if not self.folder.stop_request.exists():
+            return
+        self.global_steps -= 1  # verl has already counted the step that now does not begin
+        if self.global_steps and not (self.folder.checkpoints / f"global_step_{self.global_steps}").is_dir():
+            self._save_checkpoint()
+        raise StopRequested(f"stopped on request after step {self.global_steps}")
+
+    def _validate(self) -> dict[str, float]:
+        """Validate as verl does, and save the mean score in the step's checkpoint."""
+        metrics = super()._validate()
+        score = validation_score(metrics)
+        if score is not None:
+            note_score(self.folder, self.global_steps, float(score))
+        return metrics
+
+    def _save_checkpoint(self) -> None:
+        """Let verl write the checkpoint to a temporary folder, check and rename it, and then delete older ones."""
+        trainer = self.config.trainer
+        with whole_checkpoint(self.folder, self.global_steps) as unfinished:
+            trainer.default_local_dir = str(unfinished)
+            try:
+                super()._save_checkpoint()
+            finally:
+                trainer.default_local_dir = str(self.folder.checkpoints)
+        delete_old(self.folder, self.settings.keep_checkpoints)
+        self.folder.beat()
+
+    # Measurements: do sampler and actor agree, and was every row trained on?
 
     def _log_moments(self, measured: dict[str, list[float]], metrics: dict[str, Any]) -> None:
         """Count the rows trained; compare sampler and actor here if the update makes the only forward pass.

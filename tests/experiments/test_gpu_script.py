@@ -29,15 +29,14 @@ def run(env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess:
 
 
 def test_a_part_that_fails_does_not_stop_the_next(stub, tmp_path):
-    assert run(stub, f"{tmp_path}/out", "doctor", "recipe", "order").returncode == 0
+    assert run(stub, f"{tmp_path}/out", "recipe", "step", "order").returncode == 0
     lines = (tmp_path / "out" / "summary.txt").read_text().splitlines()
     assert [line.split(",")[0] for line in lines] == [
-        "doctor: status 3",
         "recipe: status 3",
-        "plan: status 0",
+        "step: status 0",
         "order: status 0",
     ]
-    assert lines[1].endswith("model.device=cpu verl.trainer.total_training_steps=7")
+    assert lines[0].endswith("model.device=cpu verl.trainer.total_training_steps=7")
     assert (tmp_path / "out" / "machine.txt").read_text()
 
 
@@ -46,7 +45,7 @@ def test_a_missing_adapter_is_refused_before_any_part_runs(stub, tmp_path):
     script.parent.mkdir(parents=True)
     shutil.copy(SCRIPT, script)  # it looks for the adapter beside itself
     del stub["MODEL"]
-    refused = subprocess.run([script, "out", "doctor", "step"], env=stub, capture_output=True, text=True)
+    refused = subprocess.run([script, "out", "recipe", "step"], env=stub, capture_output=True, text=True)
     assert refused.returncode == 2
     assert refused.stderr == (
         "experiments/studies/prose/warm_start is missing; MODEL names another model or adapter to train\n"
@@ -58,6 +57,6 @@ def test_an_unknown_part_is_refused_before_any_runs(stub, tmp_path):
     refused = run(stub, f"{tmp_path}/out", "order", "prefetch")
     assert (refused.returncode, refused.stderr) == (
         2,
-        "no part prefetch; choose from prepare, doctor, recipe, step, order\n",
+        "no part prefetch; choose from prepare, recipe, step, order\n",
     )
     assert not (tmp_path / "out").exists()

@@ -57,15 +57,22 @@ def saved(tmp_path_factory: pytest.TempPathFactory, tokenizer) -> Path:
     return home
 
 
+def export(checkpoint: Path, original: Path, target: Path, **model) -> None:
+    from memagent_lib.rl import Checkpoint, Recipe
+    from memagent_lib.rl.run.export import save_policy
+
+    tables = {"model": {"path": str(original), **model}, "data": {"train": ["x"], "eval": ["x"]}, "reading": {}}
+    recipe = Recipe.from_tables(tables | {"verl": {"trainer.total_training_steps": 9}})
+    save_policy(Checkpoint(8, checkpoint), recipe, target)
+
+
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("mesh", MESHES)
 def test_an_export_joins_the_shards_that_the_ranks_saved(saved: Path, mesh: str, tied: bool) -> None:
     from transformers import AutoModelForCausalLM
 
-    from memagent_lib.rl.run.export import export_model
-
     folder = saved / f"{mesh}, {tied}"
-    export_model(folder / "actor" / "huggingface", folder / "policy", folder / "model")
+    export(folder, folder / "policy", folder / "model")
     policy = AutoModelForCausalLM.from_pretrained(folder / "policy").state_dict()
     exported = AutoModelForCausalLM.from_pretrained(folder / "model").state_dict()
     assert exported.keys() == policy.keys()
@@ -76,19 +83,29 @@ def test_an_export_joins_the_shards_that_the_ranks_saved(saved: Path, mesh: str,
     assert (folder / "model" / "tokenizer.json").read_bytes() == (folder / "policy" / "tokenizer.json").read_bytes()
 
 
-def test_an_average_may_be_with_a_model_in_the_older_format(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_export_is_averaged_names_its_type_and_is_never_deleted_in_its_place(
+    tmp_path: Path, monkeypatch, dtype: str
+) -> None:
     from safetensors.torch import load_file, save_file
 
-    from memagent_lib.rl.run.export import export_model
+    from memagent_lib.rl.run import export as module
 
-    for name in ("trained", "other"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "trained" / "config.json").write_text("{}")
-    save_file({"w": torch.zeros(2)}, tmp_path / "trained" / "model.safetensors")
-    torch.save({"w": torch.ones(2)}, tmp_path / "other" / "pytorch_model.bin")
-    trained = tmp_path / "trained"
-    export_model(trained, trained, tmp_path / "model", average_with=str(tmp_path / "other"), average_share=0.25)
-    assert load_file(tmp_path / "model" / "model.safetensors")["w"].tolist() == [0.25, 0.25]
+    trained = tmp_path / "actor" / "huggingface"
+    for folder in (trained, tmp_path / "other"):
+        folder.mkdir(parents=True)
+    (trained / "config.json").write_text('{"dtype": "float16", "hidden_size": 8}')
+    torch.save({"w": torch.ones(2)}, tmp_path / "other" / "pytorch_model.bin")  # in the older format
+    deleted = []
+    rmtree = module.shutil.rmtree
+    monkeypatch.setattr(module.shutil, "rmtree", lambda path, **how: (deleted.append(path.name), rmtree(path, **how)))
+    for value in (0.0, 1.0):
+        save_file({"w": torch.full((2,), value, dtype=getattr(torch, dtype))}, trained / "model.safetensors")
+        average = {"average_with": str(tmp_path / "other"), "average_share": 0.25}
+        export(tmp_path, trained, tmp_path / "model", **average)
+        assert load_file(tmp_path / "model" / "model.safetensors")["w"].tolist() == [0.25 + 0.75 * value] * 2
+    assert json.loads((tmp_path / "model" / "config.json").read_text()) == {"dtype": dtype, "hidden_size": 8}
+    assert "model" not in deleted
 
 
 def test_a_checkpoint_that_would_run_code_is_refused(tmp_path: Path) -> None:
@@ -165,31 +182,13 @@ def test_a_reader_of_the_project_is_named_relative_to_it(
 def test_an_export_that_cannot_be_made_says_why(stopped: Path, tmp_path: Path) -> None:
     from memagent_lib.rl import ExportError, export_checkpoint
 
-    with pytest.raises(ExportError, match="no checkpoint of step 5; it has those of steps 4, 8"):
+    with pytest.raises(ExportError, match=r"step 5 .*: 4, 8"):
         export_checkpoint(stopped, 5)
     export_checkpoint(stopped)
-    with pytest.raises(ExportError, match="step_8/model exists; remove it, or export to another folder with --out"):
+    with pytest.raises(ExportError, match="step_8/model"):
         export_checkpoint(stopped)
-    with pytest.raises(ExportError, match=r"no training run at .*: it has no config\.json"):
+    with pytest.raises(ExportError, match="no training run at"):
         export_checkpoint(tmp_path)
     shutil.rmtree(stopped / "checkpoints")
-    with pytest.raises(ExportError, match="has no checkpoint yet"):
+    with pytest.raises(ExportError, match="none"):
         export_checkpoint(stopped)
-
-
-def test_a_checkpoint_deleted_during_its_export_is_named(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that goes on deletes older checkpoints."""
-    from memagent_lib.rl import ExportError, export_checkpoint
-    from memagent_lib.rl.run import export
-
-    def pruned(actor: Path) -> dict:
-        shutil.rmtree(actor.parent)
-        return whole(actor)
-
-    whole = export.whole_weights
-    monkeypatch.setattr(export, "whole_weights", pruned)
-    with pytest.raises(ExportError, match="the run has deleted its checkpoint of step 4 meanwhile; export a newer one"):
-        export_checkpoint(stopped, 4)
-    assert not (stopped / "step_4" / "model").exists()
-    monkeypatch.undo()
-    assert export_checkpoint(stopped, 8).is_dir()

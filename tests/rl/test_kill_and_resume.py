@@ -42,7 +42,6 @@ answer_tokens = 48
 question_tokens = 32
 [train]
 dynamic_sampling = true
-traces_per_step = 8
 [verl]
 trainer.total_training_steps = {STEPS}
 trainer.test_freq = {STEPS}
@@ -91,9 +90,9 @@ def environment() -> dict[str, str]:
 
 
 def of_the_run(run: TrainingRun) -> list[psutil.Process]:
-    """The supervisor's guardian and all below it."""
-    guardian = psutil.Process(run.status().pid).parent()
-    return [guardian, *guardian.children(recursive=True)]
+    """The supervisor and all below it."""
+    supervisor = psutil.Process(run.status().pid)
+    return [supervisor, *supervisor.children(recursive=True)]
 
 
 @pytest.fixture(scope="module")

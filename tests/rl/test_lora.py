@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from contextlib import closing
 from pathlib import Path
 
@@ -74,13 +73,11 @@ def test_a_checkpoint_with_adapters_becomes_a_plain_model(adapted, tmp_path):
     from transformers import AutoModelForCausalLM
 
     from memagent_lib import open_agent
-    from memagent_lib.rl import ReadingConfig
-    from memagent_lib.rl.run.export import export_model
+    from memagent_lib.rl.run.export import save_policy
 
     model, folder = adapted
     trained = saved_by_verl(model, folder, tmp_path / "actor")
-    reading = ReadingConfig(template="short", chunk_tokens=32, memory_tokens=8, answer_tokens=8, question_tokens=8)
-    export_model(trained, folder, tmp_path / "model", reading)
+    save_policy(*of_run(trained, folder), tmp_path / "model")
     torch.testing.assert_close(
         logits(AutoModelForCausalLM.from_pretrained(tmp_path / "model")), logits(model), atol=1e-5, rtol=1e-5
     )
@@ -90,37 +87,23 @@ def test_a_checkpoint_with_adapters_becomes_a_plain_model(adapted, tmp_path):
         assert agent.read("code?", "the mill drifts past the otter").turns
 
 
-def test_adapters_are_merged_though_their_note_is_gone_by_then(adapted, tmp_path, monkeypatch):
-    """A run that goes on may delete the checkpoint as soon as its weights have been read."""
-    from transformers import AutoModelForCausalLM
+def of_run(trained: Path, original: Path, **model) -> tuple:
+    """The checkpoint of a folder that verl has written, and the recipe of a run that began with ``original``."""
+    from memagent_lib.rl import Checkpoint, Recipe
 
-    from memagent_lib.rl.run import export
-
-    model, folder = adapted
-    trained = saved_by_verl(model, folder, tmp_path / "actor")
-    state = {name: weight.clone() for name, weight in model.state_dict().items()}
-    for file in trained.glob("*.safetensors*"):
-        file.unlink()
-
-    def whole(actor):
-        shutil.rmtree(actor)
-        return state
-
-    monkeypatch.setattr(export, "whole_weights", whole)
-    export.export_model(trained, folder, tmp_path / "model")
-    found = logits(AutoModelForCausalLM.from_pretrained(tmp_path / "model"))
-    torch.testing.assert_close(found, logits(model), atol=1e-5, rtol=1e-5)
+    reading = {"template": "short", "chunk_tokens": 32, "memory_tokens": 8, "answer_tokens": 8, "question_tokens": 8}
+    tables = {"model": {"path": str(original), **model}, "data": {"train": ["x"], "eval": ["x"]}, "reading": reading}
+    recipe = Recipe.from_tables(tables | {"verl": {"trainer.total_training_steps": 9}})
+    return Checkpoint(4, trained.parent.parent), recipe
 
 
 def test_an_export_replaces_no_adapter_that_it_finds(adapted, tmp_path):
-    from memagent_lib.rl import ExportError, Recipe, RunFolder, export_checkpoint
+    from memagent_lib.rl import ExportError, RunFolder, export_checkpoint
 
     model, folder = adapted
     run = RunFolder(tmp_path / "run")
-    tables = {"model": {"path": str(folder)}, "data": {"train": ["x"], "eval": ["x"]}, "reading": {}}
-    recipe = Recipe.from_tables(tables | {"verl": {"trainer.total_training_steps": 9}})
     actor = run.checkpoints / "global_step_4" / "actor"
-    saved_by_verl(model, folder, actor)
+    _, recipe = of_run(saved_by_verl(model, folder, actor), folder)
     run.config.write_text(json.dumps({"config": recipe.to_tables(), "device": "cpu"}))
     for found in ("adapter", "one.old", "one.part"):
         (tmp_path / found).mkdir()
@@ -128,9 +111,7 @@ def test_an_export_replaces_no_adapter_that_it_finds(adapted, tmp_path):
     first = (tmp_path / "one-adapter" / "adapter_model.safetensors").read_bytes()
     export_checkpoint(run.path, target=tmp_path / "two")
     assert (tmp_path / "two-adapter" / "adapter_model.safetensors").read_bytes() == first
-    with pytest.raises(ExportError, match="adapter exists; remove it, or export to another folder with --out"):
+    with pytest.raises(ExportError, match="exists"):
         export_checkpoint(run.path, target=tmp_path / "model")
-    (actor / "lora_train_meta.json").unlink()
-    export_checkpoint(run.path, target=tmp_path / "model")
     assert [path.name for path in sorted(tmp_path.iterdir()) if path.name.startswith(".")] == []
     assert all((tmp_path / found).is_dir() for found in ("adapter", "one.old", "one.part"))

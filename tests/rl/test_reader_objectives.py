@@ -115,7 +115,11 @@ def advantages(tokenizer, monkeypatch):
             metrics.append(made[-1].extra_fields["reward_extra_info"])
         trainer = object.__new__(module.MemAgentTrainer)
         trainer.settings = SimpleNamespace(rewards=weights, rollout_weight=rollout_weight, credit=credit)
-        trainer.config = SimpleNamespace(algorithm=SimpleNamespace(norm_adv_by_std_in_grpo=False))
+        trainer.config = SimpleNamespace(
+            algorithm=SimpleNamespace(
+                norm_adv_by_std_in_grpo=False, rollout_correction=SimpleNamespace(bypass_mode=True)
+            )
+        )
         keys = sorted(queue.rows)
         batch = KVBatchMeta(keys=keys, tags=[{} for _ in keys], partition_id="train")
         assert trainer._rollout_metrics(batch)["rows/produced"] == len(keys), "the trainer misses no row"

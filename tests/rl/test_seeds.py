@@ -116,7 +116,7 @@ async def test_a_failed_rollout_is_tried_again_with_the_same_seeds(tokenizer, tm
     reply = list(tokenizer.encode("code"))
     whole = Server(reply)
     again = Failing(reply, 1)
-    once, twice = [await read(tokenizer, each, trace_folder=str(tmp_path / "traces")) for each in (whole, again)]
+    once, twice = [await read(tokenizer, each, folder=str(tmp_path)) for each in (whole, again)]
     assert len(once) == len(twice) > 2
     assert [rows[-1].extra_fields["reward_extra_info"]["retried"] for rows in (once, twice)] == [0.0, 1.0]
     assert [request["seed"] for request in again.requests] == [request["seed"] for request in whole.requests]
@@ -128,7 +128,7 @@ async def test_a_rollout_that_fails_twice_names_its_example(tokenizer, tmp_path)
 
     (tmp_path / "traces").mkdir()
     with pytest.raises(ConnectionError, match="the engine is away"):
-        await read(tokenizer, Failing(list(tokenizer.encode("code")), 2), trace_folder=str(tmp_path / "traces"))
+        await read(tokenizer, Failing(list(tokenizer.encode("code")), 2), folder=str(tmp_path))
     note = last_failure(tmp_path / "traces")
     assert note.startswith("example a, rollout 2, attempt 2:")
     assert "the engine is away" in note

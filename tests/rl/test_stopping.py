@@ -1,11 +1,8 @@
 """A run stops on request, in its first second too, and on demand together with the process that started it."""
 
-import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -68,7 +65,7 @@ def starting(tmp_path):
 
 def test_a_starting_run_is_stopped_as_soon_as_it_can_be(starting: RunFolder) -> None:
     assert starting.status() == TrainingStatus(state=TrainingState.STARTING, steps=9, updated=starting.status().updated)
-    assert TrainingRun(starting).stop(wait_s=30).state is TrainingState.STOPPED
+    assert TrainingRun(starting).stop().state is TrainingState.STOPPED
 
 
 def test_a_run_can_end_with_the_process_that_begins_it(starting: RunFolder) -> None:
@@ -128,27 +125,3 @@ def test_a_second_interrupt_asks_whether_to_end_the_run_at_once(monkeypatch, ans
     with pytest.raises(KeyboardInterrupt):
         watch(SimpleNamespace(status=lambda: status, follow=follow, stop=stop), stop_on_interrupt=True)
     assert calls == [False, "end it now, and lose the current step? [y/N] "] + [True] * ended
-
-
-@pytest.mark.parametrize(
-    ("measured", "waits_for"),
-    [
-        ({"timing_s/save_checkpoint": 3.1}, "this step (usually 20 s) and a checkpoint (usually 3 s); it is ended in "),
-        (
-            {"timing_s/testing": 300},
-            "this step (usually 20 s), validation if it is due (usually 300 s) and a checkpoint",
-        ),
-    ],
-)
-def test_a_stop_states_what_it_waits_for_and_for_how_long(tmp_path, capsys, monkeypatch, measured, waits_for) -> None:
-    folder = RunFolder(tmp_path)
-    rows = [{"step": 1, "time": 1.0, "metrics": {"perf/time_per_step": 20.4, **measured}}]
-    folder.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    lock = folder.lock()
-    folder.write_status(TrainingStatus(state=TrainingState.RUNNING, step=1, steps=9, stop_by=time.time() + 817))
-    stopped = TrainingStatus(state=TrainingState.STOPPED, step=2, steps=9)
-    monkeypatch.setattr("time.sleep", lambda _: folder.write_status(stopped))  # it ends while the call waits
-    TrainingRun(folder).stop()
-    os.close(lock)
-    printed = capsys.readouterr().out
-    assert printed.startswith(f"stopping after {waits_for}")

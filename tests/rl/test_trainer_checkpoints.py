@@ -15,7 +15,6 @@ from memagent_lib.paths import root
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.rl.verl.checkpoints import CheckpointError
-from memagent_lib.rl.verl.run_trainer import StopRequested
 
 
 class Worker:
@@ -56,7 +55,6 @@ def trainer(composed, tmp_path: Path):
 
     made = object.__new__(MemAgentTrainer)
     made.config = composed(RunFolder(tmp_path))
-    made.settings = made.config.trainer.v1.memagent
     made.actor_rollout_wg, made.train_dataloader = Worker(), Data()
     made.checkpoint_callback, made.use_critic, made.trainer_mode = CheckpointCallback(), False, "sync"
     return made
@@ -64,7 +62,9 @@ def trainer(composed, tmp_path: Path):
 
 def save(trainer, step: int) -> None:
     """Stop the run after ``step``, which writes its checkpoint."""
-    Path(trainer.settings.stop_file).touch()
+    from memagent_lib.rl.trainer import StopRequested
+
+    trainer.folder.stop_request.touch()
     trainer.global_steps = step + 1
     with pytest.raises(StopRequested):
         trainer.on_step_begin()
@@ -90,7 +90,7 @@ def test_a_full_disk_leaves_the_previous_checkpoint(trainer) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
     try:
-        with pytest.raises(CheckpointError, match=r"the checkpoint of step 2 could not .* that of step 1 is whole"):
+        with pytest.raises(CheckpointError, match=r"step 2 .* step 1 is whole"):
             save(trainer, 2)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -130,6 +130,6 @@ def test_a_reading_that_failed_in_any_batch_ends_a_validation(trainer, monkeypat
         return {"val-core/needle/acc/mean@1": 0.5}
 
     monkeypatch.setattr(PPOTrainerSync, "_validate", validate)
-    with pytest.raises(RolloutError, match="1 validation readings failed after step 3"):
+    with pytest.raises(RolloutError, match="1 prompts failed in step 3"):
         trainer._validate()
     assert trainer.folder.best_checkpoint() is None

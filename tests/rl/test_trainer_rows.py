@@ -77,7 +77,8 @@ def trainer(queue, monkeypatch):
     )
     actor = SimpleNamespace(use_kl_loss=True)
     made.config = SimpleNamespace(
-        actor_rollout_ref=SimpleNamespace(actor=actor), algorithm=SimpleNamespace(norm_adv_by_std_in_grpo=False)
+        actor_rollout_ref=SimpleNamespace(actor=actor),
+        algorithm=SimpleNamespace(norm_adv_by_std_in_grpo=False, rollout_correction=SimpleNamespace(bypass_mode=True)),
     )
     made.global_steps, made.drawn = 7, (7, {"s7p0": "owl", "s7p1": "otter"})
     return made
@@ -158,7 +159,7 @@ def updating(trainer, tmp_path, measured: dict) -> None:
     actor = trainer.config.actor_rollout_ref.actor
     actor.calculate_entropy, actor.entropy_coeff, actor.ppo_epochs, actor.data_loader_seed = False, 0.0, 1, 0
     trainer.config.actor_rollout_ref.rollout = SimpleNamespace(temperature=1.0)
-    trainer.settings.trace_folder = str(tmp_path / "traces")
+    trainer.settings.folder = str(tmp_path)
     trainer.actor_rollout_wg = SimpleNamespace(update_actor=lambda rows: {"metrics": measured})
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import memagent_lib.rl
-from memagent_lib.rl.cpu import answer_for_vllm
+from memagent_lib.rl.cpu.platform import answer_for_vllm
 
 ROOM = Path(memagent_lib.rl.__file__).parent
 TABLE = (ROOM / "verl" / "VERL.md").read_text(encoding="utf-8")
@@ -103,7 +103,8 @@ def test_every_overridden_method_of_verl_is_listed() -> None:
     pytest.importorskip("verl")
     pytest.importorskip("vllm")
     answer_for_vllm()  # verl asks for a version of vLLM while it is imported
-    assert {row[0].strip("`") for row in rows("Overridden methods")} == overridden()
+    listed = [row[0].strip("`") for row in rows("Overridden methods")]
+    assert set(listed) == overridden() and len(listed) <= 25
 
 
 def test_every_registry_entry_and_replaced_attribute_is_listed() -> None:

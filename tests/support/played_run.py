@@ -49,7 +49,7 @@ class PlayedRun:
         )
         example = Example(id=str(self.step), task="needle", question="What?", document=chunk.text, answers=("4711",))
         result = Result(example, "overwrite", 1.0, Trace("What?", (read, answer)), Score(0.0, "", "wrong"))
-        save_rollout(self.folder.traces, result, self.step, greedy=False)
+        save_rollout(self.folder.traces, result, self.step)
         self.say(TrainingState.RUNNING, reward)
 
     def say(self, state: TrainingState, reward: float | None = None) -> None:
@@ -77,7 +77,7 @@ def played_training(root: Path) -> Iterator[PlayedRun]:
     store = [f"tracking.uri='{Experiment.open('runs').uri}'", "tracking.experiment='memagent'"]
     data = ["data.train=['runs/study/data/train_2.parquet']", "data.eval=['runs/study/data/test_16.parquet']"]
     config = resolved(load_recipe("experiments/pocket/recipes/pocket_demo.toml", [*data, *store]), folder)
-    folder.config.write_text(json.dumps({"config": config.to_tables(), "device": "cpu"}))
+    folder.write_recipe(config, "cpu")
     for reward in (0.4, 0.5, 0.6):
         played.do_step(reward, "nothing <img src=x onerror=alert(1)>")
     yield played

@@ -25,7 +25,6 @@ BENCHES = {
         "a training step, part by part: ours, verl's own loop, the engine alone",
         "steps=4 or base=../older-checkout",
     ),
-    "plan": ("a training run's plan beside what its steps take", "steps=4 or model=smollm2 or run=runs/prose/rl"),
     "walls": (
         "how long a person waits for 00, a reading, a report and MLflow's pages, beside the aims",
         "rounds=3 or readings=0",

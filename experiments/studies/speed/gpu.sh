@@ -4,8 +4,7 @@
 #     experiments/studies/speed/gpu.sh [FOLDER [PART ...]]        runs/gpu, and all parts in order
 #
 #   prepare   the model and the study's data, which need no GPU: run this part before the machine is paid for
-#   doctor    what the machine has, and what it lacks
-#   recipe    experiments/recipes/smollm2_1gpu.toml for STEPS steps (16), then its plan beside what it took
+#   recipe    experiments/recipes/smollm2_1gpu.toml for STEPS steps (16)
 #   step      a training step part by part, ours beside verl's own loop
 #   order     chunk before memory beside memory before chunk, at the shape of a 7B model
 #
@@ -16,7 +15,7 @@ cd "$(dirname "$0")/../../.."
 
 out=${1:-runs/gpu}
 shift || true
-parts=${*:-prepare doctor recipe step order}
+parts=${*:-prepare recipe step order}
 bin=${BIN:-.venv/bin}
 device=${DEVICE:-cuda}
 steps=${STEPS:-16}
@@ -53,14 +52,9 @@ documents() {
         --out "runs/prose/$1_$2.parquet"
 }
 
-doctor() {
-    limited doctor 150 "$bin/memagent" doctor
-}
-
 recipe() {
     limited recipe 420 "$bin/memagent" train experiments/recipes/smollm2_1gpu.toml --out "$out/recipe" \
         "model.path=$warm" "model.device=$device" "verl.trainer.total_training_steps=$steps"
-    limited plan 60 $speed plan "run=$out/recipe" --out "$out/plan.json"
 }
 
 step() {
@@ -74,8 +68,8 @@ order() {
 
 for part in $parts; do
     case $part in
-    prepare | doctor | recipe | step | order) ;;
-    *) echo "no part $part; choose from prepare, doctor, recipe, step, order" >&2 && exit 2 ;;
+    prepare | recipe | step | order) ;;
+    *) echo "no part $part; choose from prepare, recipe, step, order" >&2 && exit 2 ;;
     esac
 done
 case " $parts " in

@@ -158,7 +158,7 @@ def _verl(recipe: Recipe, out: Path, checkout: str) -> Watched:
     device = recipe.model.device
     command = [sys.executable, "-m", "verl.trainer.main_ppo", *arguments(recipe, folder, device)]
     leave_out_slow_imports(folder)
-    variables = verl_environment(folder, device, checkout)
+    variables = verl_environment(recipe, folder, checkout)
     return watch(command, variables, checkout, folder.verl_metrics, out.with_suffix(".log"))
 
 

@@ -36,23 +36,22 @@ def arguments(recipe: Recipe, folder: RunFolder, device: str) -> list[str]:
     (folder.path / AGENT_FILE).write_text(json.dumps([agent | {"budget": budget}]), encoding="utf-8")
     chosen["actor_rollout_ref.rollout.agent.num_workers"] = 1
     if device == "cpu":
-        chosen["+actor_rollout_ref.rollout.engine_kwargs.vllm"]["worker_extension_cls"] = f"{LOOP}.VerlWeights"
         chosen |= {"+ray_kwargs.ray_init.num_gpus": 1, "ray_kwargs.ray_init.num_cpus": 32}
     chosen |= {"+ray_kwargs.ray_init.include_dashboard": False}
     chosen |= {"hydra.run.dir": str(folder.path / "hydra")}  # by default a folder in the checkout
     return [f"{name}={hydra_value(value)}" for name, value in chosen.items()]
 
 
-def verl_environment(folder: RunFolder, device: str, checkout: str) -> dict[str, str]:
+def verl_environment(recipe: Recipe, folder: RunFolder, checkout: str) -> dict[str, str]:
     """Return the environment variables of verl's process, in which our modules are imported from ``checkout``."""
     own = {
         "PYTHONPATH": os.pathsep.join([str(folder.left_out), checkout]),
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_ADDRESS": "local",  # verl's own command would join any Ray that runs on this machine, and then refuse it
     }
-    if device == "cpu":
+    if recipe.model.device == "cpu":
         own["VERL_ENGINE_DEVICE"] = "cuda"  # verl registers its FSDP engine, which also runs on a CPU, only for others
-    return environment(device, 1, folder) | own
+    return environment(recipe.model.device, recipe, folder) | own
 
 
 def hydra_value(value: Any) -> str:

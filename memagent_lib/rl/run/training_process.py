@@ -1,45 +1,108 @@
 """The process that trains: it composes verl's configuration, starts or joins Ray, and runs verl's trainer.
 
-``python -m memagent_lib.rl.run.training_process RUN_FOLDER`` trains the recipe in the folder's ``config.json``. The
-supervisor starts this process and sets its environment. If it is started by hand, its output goes to the terminal, verl
-writes its metrics to a file in the working directory, and nothing is logged to MLflow.
+``python -m memagent_lib.rl.run.training_process RUN_FOLDER PARENT`` trains the recipe in the folder's ``config.json``,
+and dies with the process ``PARENT``. The supervisor starts it and sets its environment.
 """
 
 from __future__ import annotations
 
-import faulthandler
+import asyncio
+import fcntl
 import sys
+import tempfile
+import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from memagent_lib.paths import write_atomically
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.cpu import require_platform, start_rollouts
-from memagent_lib.rl.run.memory_end import shortened
-from memagent_lib.rl.run.ray_cluster import connect
-from memagent_lib.rl.run.stacks import STACK_SIGNAL
-from memagent_lib.rl.run_folder import RunFolder
-from memagent_lib.rl.verl.verl_checks import validate
-from memagent_lib.rl.verl.verl_settings import compose, verl_settings, write_agent_file
-from memagent_lib.system import die_with_parent, end_ray
+from memagent_lib.rl.run_folder import RunError, RunFolder
+from memagent_lib.rl.verl.verl_settings import environment, load_composed, write_agent_file
+from memagent_lib.system import LOCAL, cores, die_with_parent, end_ray, require_answer, start_ray
+
+LOGICAL_CPUS = 32  # Ray hands out logical CPUs; with fewer, verl's small actors wait for one another for ever
+STORE_BYTES = 1 << 30
+END_WAIT_S = 30
 
 
 def train(recipe: Recipe, folder: RunFolder, device: str) -> None:
     """Train the recipe in this process to its last step. Errors of verl and Ray are not caught."""
-    if device == "cpu":
-        require_platform()
     write_agent_file(recipe, folder)
-    verl = compose(verl_settings(recipe, folder, device))
-    validate(verl)
-    claim, session = connect(recipe, folder, device, verl)
+    verl = load_composed(folder)
+    arguments = init_arguments(recipe, folder, device, verl)
+    session = None
+    claim = None
+    if recipe.cluster.address == LOCAL:
+        claim = claim_machine() if device == "cuda" else None
+        session = start_ray(arguments)
+    else:
+        join_cluster(recipe, arguments)
     try:
         fit(verl, device)
     except BaseException:
         session = None  # the logs there may explain the failure
         raise
     finally:
-        del claim  # it may be an actor, so it is dropped before Ray ends
         end_ray(session)
+        if claim:
+            claim.close()
+
+
+def init_arguments(recipe: Recipe, folder: RunFolder, device: str, verl: Any) -> dict[str, Any]:
+    """Return the arguments of ``ray.init``; verl's ``ray_kwargs.ray_init`` overrides all but ``runtime_env``.
+
+    The number of GPUs and the object store's size are set only for a private Ray on a machine without a GPU.
+    """
+    from omegaconf import OmegaConf
+    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+
+    address = recipe.cluster.address
+    runtime = OmegaConf.to_container(OmegaConf.create(get_ppo_ray_runtime_env(verl)))
+    runtime["env_vars"]["TRANSFER_QUEUE_ENABLE"] = "1"
+    own: dict[str, Any] = {"address": address, "namespace": f"memagent-{folder.key}", "log_to_driver": True}
+    if address == LOCAL:
+        own |= {"include_dashboard": False, "num_cpus": max(LOGICAL_CPUS, cores())}
+        if device == "cpu":
+            own |= {"num_gpus": recipe.workers, "object_store_memory": STORE_BYTES}
+    else:  # on another machine a worker inherits nothing of this process
+        runtime["env_vars"] |= environment(device, recipe, folder)
+    chosen = OmegaConf.to_container(verl.ray_kwargs.get("ray_init", {}), resolve=True) or {}
+    return own | {key: value for key, value in chosen.items() if value is not None} | {"runtime_env": runtime}
+
+
+def claim_machine() -> IO[str]:
+    """Reserve this machine's GPUs for a Ray of the run's own; raise :class:`RunError` if another run has them.
+
+    Two runs on one machine would mix up their weights: verl names the sockets that carry weights after Ray's job
+    number, which is the same in every new Ray.
+    """
+    lock = (Path(tempfile.gettempdir()) / "memagent-gpu-run.lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise RunError('another run trains on this machine; start one Ray for both, cluster.address = "auto"') from None
+    return lock
+
+
+def join_cluster(recipe: Recipe, arguments: dict[str, Any]) -> None:
+    """Join a running cluster. Raise :class:`RunError` if it is too small, or if another run of verl is on it."""
+    import ray
+
+    require_answer(recipe.cluster.address)
+    ray.init(**arguments)
+    for _ in range(END_WAIT_S):  # until Ray notices the end of a run that was killed
+        try:
+            ray.get_actor("TransferQueueController", namespace="transfer_queue")
+        except ValueError:  # no such actor
+            break
+        time.sleep(1)
+    else:
+        raise RunError(f"a run of verl is on the cluster at {recipe.cluster.address}, and two would share its queue")
+    wanted = recipe.nodes * recipe.workers
+    found = int(ray.cluster_resources().get("GPU", 0))
+    if found < wanted:
+        raise RunError(f"the cluster at {recipe.cluster.address} has {found} GPUs and the run needs {wanted}")
 
 
 def fit(verl: Any, device: str) -> None:
@@ -52,39 +115,31 @@ def fit(verl: Any, device: str) -> None:
     verl.transfer_queue.enable = True
     OmegaConf.resolve(verl)
     if device == "cpu":
-        manager_class = start_rollouts(verl)
-    else:
-        from memagent_lib.rl.verl.rollout_worker import RolloutManager as manager_class
+        from memagent_lib.rl.cpu.rollout_server import start_servers
+
+        start_servers(verl)
     tq.init(verl.transfer_queue)
     try:
         trainer = MemAgentTrainer(verl)
         trainer.init()
-        manager = manager_class.create(
-            config=verl,
-            llm_client=trainer.get_llm_client(),
-            teacher_client=trainer.get_teacher_client(),
-            reward_loop_worker_handles=trainer.get_reward_handles(),
-        )
-        trainer.fit(manager)
+        if device == "cpu":
+            from memagent_lib.rl.cpu.rollout_server import manager_of
+        else:
+            from memagent_lib.rl.verl.rollout_worker import manager_of
+        trainer.fit(asyncio.run(manager_of(verl, trainer)))
     finally:
         tq.close()
 
 
 def main(arguments: list[str]) -> None:
-    """Train the run in the folder ``arguments[0]``, and write a failure to ``error.txt`` there.
-
-    ``arguments[1]``, if present, is the id of the parent process; this process dies with it.
-    """
+    """Train the run in the folder ``arguments[0]``, and write a failure to ``error.txt`` there."""
     folder = RunFolder(Path(arguments[0]))
-    faulthandler.register(STACK_SIGNAL)  # the supervisor sends it if the run hangs
-    if len(arguments) > 1:
-        die_with_parent(int(arguments[1]))
-    recipe, device = folder.recipe()
+    die_with_parent(int(arguments[1]))
     try:
+        recipe, device = folder.recipe()
         train(recipe, folder, device)
     except Exception as failure:
-        settings = verl_settings(recipe, folder, device)
-        write_atomically(folder.error, shortened(f"{type(failure).__name__}: {failure}", settings))
+        write_atomically(folder.error, f"{type(failure).__name__}: {failure}")
         raise
 
 

@@ -1,11 +1,13 @@
-"""Watch, wait for and stop a training run that another process carries out."""
+"""Start a training run in a detached process, and watch, wait for and stop it from any process of the machine."""
 
 from __future__ import annotations
 
 import atexit
 import dataclasses
+import os
 import signal
-import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,24 +16,15 @@ from pathlib import Path
 
 import psutil
 
-from memagent_lib.errors import UserError
-from memagent_lib.paths import absolute
-from memagent_lib.rl.run_folder import (
-    SAVE_SECONDS,
-    SECONDS,
-    VALIDATION_SECONDS,
-    RunFolder,
-    TrainingState,
-    TrainingStatus,
-    values_of,
-)
+from memagent_lib.paths import absolute, write_atomically
+from memagent_lib.rl.config import Recipe
+from memagent_lib.rl.run.checks import check, chosen_device, require_training, resolved
+from memagent_lib.rl.run_folder import RunError, RunFolder, TrainingState, TrainingStatus
+from memagent_lib.rl.verl.checkpoints import remove_unfinished
+from memagent_lib.rl.verl.verl_settings import leave_out_slow_imports, save_composed
 
 POLL_S = 0.5
-STOP_WAIT_S = 120.0  # beyond what the run itself has announced
-
-
-class RunError(UserError, RuntimeError):
-    """A run cannot be started, watched or stopped. The message names the reason and the fix."""
+LOCK_WAIT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -58,62 +51,29 @@ class TrainingRun:
         """Block until the run is over and return its last status; raise :class:`RunError` unless it finished."""
         *_, status = self.follow()
         if status.state is not TrainingState.FINISHED:
-            why = status.error or f"see {self.folder.log}"
-            if status.state is TrainingState.STOPPED and not status.error:
-                why = "it continues from its last checkpoint when it is resumed (--resume)"
-            raise RunError(f"the run {self.folder.path} {status.state}: {why}")
+            raise RunError(f"the run {self.folder.path} {status.state}: {status.error or f'see {self.folder.log}'}")
         return status
 
-    def stop(self, wait_s: float = STOP_WAIT_S, now: bool = False, until_resumed: bool = False) -> TrainingStatus:
+    def stop(self, now: bool = False, until_resumed: bool = False) -> TrainingStatus:
         """Stop the run after its current step and a checkpoint, or at once with ``now``; return the run's last status.
 
         With ``until_resumed``, which is for a person's request, running a notebook or a sweep again does not continue
-        the run. Without it, as for an interrupted notebook, it does.
-
-        Blocks until the run is over. Prints how long the step, a validation and a checkpoint usually take, and when the
-        run is ended in any case, which the status has as ``stop_by``. Raises :class:`RunError` if the run is still
-        active ``wait_s`` seconds after that time.
+        the run. Without it, as for an interrupted notebook, it does. Blocks until the run is over.
         """
-        began = time.time()
-        number = signal.SIGQUIT if now else signal.SIGTERM
-        signalled = False
-        announced = now
         status = self.status()
         if until_resumed and not status.state.over:
             self.folder.request_stop(until_resumed=True)
+        signalled = False
         while not status.state.over:
-            if time.time() > max(began, status.stop_by) + wait_s:
-                process = status.pid or "not known"
-                raise RunError(f"{self.folder.path} has not stopped within {wait_s:.0f} s; its process is {process}")
             # In its first second a run has no pid in its status. The lock behind the status proves that the supervisor
             # lives, so the pid cannot belong to another process by now.
             if status.pid and not signalled:
                 with suppress(psutil.NoSuchProcess):
-                    psutil.Process(status.pid).send_signal(number)
+                    psutil.Process(status.pid).send_signal(signal.SIGQUIT if now else signal.SIGTERM)
                 signalled = True
-            left = status.stop_by - time.time()
-            if left > 0 and not announced:
-                print(f"stopping after {self._rest_of_step()}; it is ended in any case in {left:.0f} s", flush=True)
-                announced = True
             time.sleep(POLL_S)
             status = self.status()
         return status
-
-    def _rest_of_step(self) -> str:
-        """Return what a stop waits for, with the usual duration of each part that was measured."""
-        measured = [row["metrics"] for row in self.folder.rows()]
-        parts = []
-        for metric, name in (
-            (SECONDS, "this step"),
-            (VALIDATION_SECONDS, "validation if it is due"),
-            (SAVE_SECONDS, "a checkpoint"),
-        ):
-            seconds = values_of(measured, metric)[-10:]
-            if seconds:
-                parts.append(f"{name} (usually {statistics.median(seconds):.0f} s)")
-            elif metric != VALIDATION_SECONDS:  # a run may have no validation
-                parts.append(name)
-        return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
     def stop_at_exit(self) -> None:
         """Stop the run when this process exits, because an interrupt may come before anything waits for the run."""
@@ -130,3 +90,68 @@ def attach(run_folder: str | Path) -> TrainingRun:
     run = TrainingRun(RunFolder(absolute(run_folder)))
     run.status()  # raises if there is no run
     return run
+
+
+def launch(recipe: Recipe, run_folder: str | Path, resume: bool = False, stop_at_exit: bool = False) -> TrainingRun:
+    """Check everything, start a detached run, and return it.
+
+    ``resume`` continues the run in the folder from its last checkpoint; a run that is already complete is returned
+    unchanged. With ``stop_at_exit`` the run is stopped when this process ends. Raises :class:`SettingsError`,
+    :class:`BudgetError` or :class:`RunError` before any process is started.
+    """
+    require_training()
+    folder = RunFolder(absolute(run_folder))
+    run = TrainingRun(folder)
+    recipe = resolved(recipe, folder)
+    device = chosen_device(recipe.model.device)
+    verl = check(recipe, folder, device, resume)
+    if resume and folder.is_run:
+        status = folder.status()
+        if status.state is TrainingState.FINISHED and status.step >= recipe.steps:
+            return run
+    folder.path.mkdir(parents=True, exist_ok=True)
+    lock = _lock(folder)
+    try:
+        _prepare(recipe, folder, device, resume)
+        save_composed(verl, folder)
+        if stop_at_exit:
+            run.stop_at_exit()
+        # The supervisor inherits the lock's descriptor, so the run is locked as long as it lives.
+        command = [sys.executable, "-m", "memagent_lib.rl.run.supervisor", str(folder.path)]
+        with folder.log.open("ab") as log:
+            detached = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=[lock]
+            )
+        detached.returncode = 0  # nothing here waits for the process, and without a code Python warns about that
+    finally:
+        os.close(lock)
+    return run
+
+
+def _lock(folder: RunFolder) -> int:
+    """Lock the run. If the previous attempt has just ended, wait for it to release the lock."""
+    deadline = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            return folder.lock()
+        except BlockingIOError:
+            if time.monotonic() > deadline or not (folder.is_run and folder.status().state.over):
+                raise RunError(f"a run is active in {folder.path}; attach to it, or choose another folder") from None
+        time.sleep(POLL_S)
+
+
+def _prepare(recipe: Recipe, folder: RunFolder, device: str, resume: bool) -> None:
+    last = folder.latest_checkpoint() if resume else None
+    step = last.step if last else 0
+    # Without a checkpoint nothing can be continued, so a resumed run begins again at step 1.
+    folder.forget_after(step)
+    remove_unfinished(folder)
+    if last:
+        write_atomically(folder.checkpoint_note, str(step))
+    for leftover in (folder.stop_request, folder.error, folder.verl_metrics, folder.heartbeat):
+        leftover.unlink(missing_ok=True)
+    if not last:
+        folder.mlflow_note.unlink(missing_ok=True)  # the recipe may be another one, and MLflow changes no parameter
+    folder.write_recipe(recipe, device)
+    leave_out_slow_imports(folder)
+    folder.write_status(TrainingStatus(state=TrainingState.STARTING, step=step, steps=recipe.steps))

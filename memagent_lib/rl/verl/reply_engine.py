@@ -15,6 +15,7 @@ NVIDIA's GPUs.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from inspect import signature
@@ -25,7 +26,7 @@ import torch.distributed as dist
 from tensordict import NonTensorStack, TensorDict
 from torch.distributed.tensor import DTensor
 from verl.utils import tensordict_utils as tu
-from verl.utils.device import get_device_id
+from verl.utils.device import get_device_id, get_device_name
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.engine.utils import postprocess_batch_func
@@ -58,23 +59,26 @@ class ReplyEngine(FSDPEngineWithLMHead):
     For a model or setting that rules this out, it leaves the work to that class.
     """
 
-    def _build_module(self) -> torch.nn.Module:
-        module = super()._build_module()
-        why = next((reason for reason, applies in self._in_the_way(module).items() if applies), None)
+    def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
+        """Choose between reply logits and verl's own path, and switch off dropout, which only the update would have."""
+        base = module.get_base_model() if self._is_lora else module
+        why = next((reason for reason, applies in self._in_the_way(base).items() if applies), None)
         self.replies_only = why is None
         self.in_trees = self.replies_only and not self.use_remove_padding
         if why:
-            print(f"{type(module).__name__}: logits of every token are computed, because {why}")
+            print(f"{type(base).__name__}: logits of every token are computed, because {why}")
         if self.in_trees:
-            module.set_attn_implementation(TREES)
-        return module
-
-    def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
-        """Build it without dropout, which only the update would have: verl samples and compares without it."""
+            base.set_attn_implementation(TREES)
         switched_off = switch_dropout_off(module)
         if switched_off:
-            print(f"{type(module).__name__}: dropout is switched off in {switched_off:,} modules")
-        return super()._build_fsdp_module(module)
+            print(f"{type(base).__name__}: dropout is switched off in {switched_off:,} modules")
+        config = self.engine_config
+        if get_device_name() == "cpu":  # verl would offload a reference model to the CPU, with memory pinned for a GPU
+            self.engine_config = dataclasses.replace(config, forward_only=False)
+        try:
+            return super()._build_fsdp_module(module)
+        finally:
+            self.engine_config = config
 
     def _in_the_way(self, module: torch.nn.Module) -> dict[str, bool]:
         """Map each reason to stay on verl's own path to whether it applies."""
@@ -143,8 +147,13 @@ class ReplyEngine(FSDPEngineWithLMHead):
     def get_per_tensor_param(self, **choices: Any) -> tuple[Any, Any]:
         """Return the weights for vLLM as a model without adapters, unless ``model.lora.merge`` is off.
 
-        verl can merge adapters too, but in place, and it rounds the result to bfloat16.
+        verl can merge adapters too, but in place, and it rounds the result to bfloat16. On a CPU, memory that the
+        update has freed goes back to the system first, because rollouts need it in other processes.
         """
+        if get_device_name() == "cpu":
+            from memagent_lib.rl.cpu.platform import return_freed_memory
+
+            return_freed_memory()
         if not (self._is_lora and self.model_config.lora.get("merge", False)):
             return super().get_per_tensor_param(**choices)
         adapter = self.module.peft_config["default"]

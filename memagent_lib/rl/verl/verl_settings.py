@@ -1,39 +1,36 @@
 """Turn a recipe into verl's configuration: our settings for the device, overridden by the recipe's ``[verl]`` table.
 
-The module also writes the file from which verl builds agent loops. It starts no process, and loads verl only in
-:func:`compose`.
+The names are those of verl's configuration (``verl/trainer/config/ppo_trainer.yaml``). The module also writes the file
+from which verl builds agent loops. It starts no process, and loads verl only in :func:`compose` and :func:`validate`.
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib.util
+import io
 import json
 import os
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from typing import Any
 
-from memagent_lib.backends import end_tokens, shape_of
+from memagent_lib.backends import end_tokens
 from memagent_lib.models import load_tokenizer
 from memagent_lib.paths import write_atomically
 from memagent_lib.prompts import Encoder, Template
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.cpu import cpu_environment, cpu_settings
+from memagent_lib.rl.cpu.cpu_settings import cpu_environment, cpu_settings
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.rl.verl.verl_keys import (
     ACTOR,
     CHAT_TEMPLATE,
     EXTERNAL_LIB,
-    GPU_SHARE,
-    KIND_NAMES,
-    LOGGER,
-    LORA_RANK,
     LOSS,
     MAX_MODEL_LEN,
     MICRO_BATCH,
     MINI_BATCH,
     MODEL,
-    NULL,
     OWN_LOSS,
     PACKED,
     RESUMED,
@@ -44,33 +41,21 @@ from memagent_lib.rl.verl.verl_keys import (
     TEST_FREQ,
 )
 from memagent_lib.settings import SettingsError, flatten
+from memagent_lib.system import LOCAL
 
 AGENT_FILE = "agent_loop.json"
+VERL_FILE = "verl.yaml"
+NULL = "null"
 MICRO_BATCH_TOKENS = 16_384  # at least, on a GPU: twice a small window would make micro-batches of two or three rows
-MOST_IN_UPDATE = 0.6  # of a GPU's memory, for weights, gradients and moments during the update
-MOST_BESIDE_SAMPLING = 0.4  # of a GPU's memory, for the same while vLLM samples
-ASSUMED_GPU_BYTES = 80e9  # where a run is planned on a machine without one
-POLL_S = 0.2  # how often the trainer looks whether the rollouts have finished
 
 
 def verl_settings(recipe: Recipe, folder: RunFolder, device: str) -> dict[str, Any]:
     """Return verl's settings for a recipe by dotted name. A leading ``+`` marks a name that verl does not define."""
     encoder = encoder_of(recipe)
-    settings = _model_and_data(recipe, encoder) | _objective(recipe) | _rollout(recipe, folder, encoder)
-    settings |= _trainer(recipe, folder)
+    settings = _common(recipe, folder, encoder)
     settings |= cpu_settings(recipe, encoder) if device == "cpu" else _cuda(recipe, encoder)
     chosen = {name.removeprefix("+") for name in recipe.verl}
-    settings = {name: value for name, value in settings.items() if name.removeprefix("+") not in chosen}
-    return settings | dict(recipe.verl) | _loggers(recipe)
-
-
-def _loggers(recipe: Recipe) -> dict[str, Any]:
-    """Return verl's setting of its loggers. They always include the file that the supervisor reads."""
-    chosen = recipe.verl.get(LOGGER, "console")
-    loggers = [chosen] if isinstance(chosen, str) else list(chosen)
-    if "file" not in loggers:
-        loggers.append("file")
-    return {LOGGER: loggers}
+    return {name: value for name, value in settings.items() if name.removeprefix("+") not in chosen} | recipe.verl
 
 
 def encoder_of(recipe: Recipe) -> Encoder:
@@ -84,8 +69,7 @@ def compose(settings: dict[str, Any]) -> Any:
     """Return verl's whole configuration with ``settings`` applied, in the form that verl's main function receives.
 
     The text ``null`` stands for no value, as in verl's own files, because TOML has no word for it. Raises
-    :class:`SettingsError` for a name that verl does not define and that has no leading ``+``, and for a text where verl
-    has a number or a switch.
+    :class:`SettingsError` for a name that verl does not define and that has no leading ``+``.
     """
     from hydra import compose as hydra_compose
     from hydra import initialize_config_module
@@ -96,29 +80,46 @@ def compose(settings: dict[str, Any]) -> Any:
     for name, value in settings.items():
         key = name.removeprefix("+")
         parent, _, leaf = key.rpartition(".")
-        added = name.startswith("+") or parent == CHAT_TEMPLATE
         table = OmegaConf.select(config, parent) if parent else config
         known = set(table or ())  # a set, because `in` on the table overlooks values that are still missing (???)
-        if not added and leaf not in known:
-            raise SettingsError(f"verl has no setting {key!r}; {_nearest(config, key)}to add it, write '+{key}'")
-        default = OmegaConf.select(config, key)
-        # verl would fail at its first use of the text, which may be in the update.
-        if isinstance(default, int | float) and isinstance(value, str) and value != NULL and "${" not in value:
-            raise SettingsError(f"verl.{key} must be {KIND_NAMES[type(default)]}, got {value!r}")
+        if leaf not in known and not name.startswith("+") and parent != CHAT_TEMPLATE:
+            names = flatten(OmegaConf.to_container(config, resolve=False))
+            near = ", ".join(difflib.get_close_matches(key, names, n=3)) or "none is near"
+            raise SettingsError(f"verl has no setting {key!r} ({near}); to add it, write '+{key}'")
         OmegaConf.update(config, key, None if value == NULL else value, force_add=True, merge=True)
     return config
 
 
-def _nearest(config: Any, key: str) -> str:
-    """Name the settings of verl for which ``key`` may be a misspelling."""
+def save_composed(verl: Any, folder: RunFolder) -> None:
+    """Write verl's whole configuration to the run's folder, for :func:`load_composed` in the process that trains."""
     from omegaconf import OmegaConf
 
-    names = flatten(OmegaConf.to_container(config, resolve=False))
-    near = [name for name in names if name.endswith(f".{key.rpartition('.')[2]}")]
-    near = near or difflib.get_close_matches(key, names, n=3, cutoff=0.8)
-    if near:
-        return f"did you mean {' or '.join(near[:3])}? Or, "
-    return ""
+    write_atomically(folder.path / VERL_FILE, OmegaConf.to_yaml(verl))
+
+
+def load_composed(folder: RunFolder) -> Any:
+    """Return verl's whole configuration from the run's folder."""
+    from omegaconf import OmegaConf
+
+    config = OmegaConf.load(folder.path / VERL_FILE)
+    OmegaConf.set_struct(config, True)  # as Hydra does
+    return config
+
+
+def validate(verl: Any) -> None:
+    """Let verl check its composed configuration; raise :class:`SettingsError` for what it refuses."""
+    from hydra.errors import InstantiationException
+    from verl.utils.config import validate_config
+
+    from memagent_lib.rl.cpu.platform import answer_for_vllm
+
+    answer_for_vllm()  # verl looks up the version of "vllm", and the CPU build has another name
+    reference = verl.actor_rollout_ref.actor.use_kl_loss
+    try:
+        with redirect_stdout(io.StringIO()):  # verl prints that its checks have passed
+            validate_config(config=verl, use_reference_policy=reference, use_critic=False)
+    except (InstantiationException, AssertionError, TypeError, ValueError, NotImplementedError) as refused:
+        raise SettingsError(f"verl refuses the settings in [verl]: {refused.__cause__ or refused}") from refused
 
 
 def write_agent_file(recipe: Recipe, folder: RunFolder) -> None:
@@ -139,8 +140,7 @@ def write_agent_file(recipe: Recipe, folder: RunFolder) -> None:
         "overlong_buffer": recipe.train.overlong_buffer,
         "overlong_weight": recipe.train.overlong_weight,
         "rewards": recipe.reward_weights,
-        "trace_folder": str(folder.traces),
-        "traces_per_step": recipe.train.traces_per_step,
+        "folder": str(folder.path),
     }
     # JSON is valid YAML, unless it escapes a character beyond 16 bits as two.
     write_atomically(folder.path / AGENT_FILE, json.dumps([entry], indent=2, ensure_ascii=False))
@@ -156,7 +156,7 @@ def leave_out_slow_imports(folder: RunFolder) -> None:
     write_atomically(folder.left_out / "rfc3987_syntax.py", text)
 
 
-def environment(device: str, workers: int, folder: RunFolder) -> dict[str, str]:
+def environment(device: str, recipe: Recipe, folder: RunFolder) -> dict[str, str]:
     """Return the environment variables for verl, vLLM and Ray in the training process and all of its descendants."""
     paths = [str(folder.left_out), os.environ.get("PYTHONPATH", "")]
     variables = {
@@ -166,10 +166,16 @@ def environment(device: str, workers: int, folder: RunFolder) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "RAY_USAGE_STATS_ENABLED": "0",
     }
-    return variables | (cpu_environment(workers, folder.key) if device == "cpu" else {})
+    if recipe.cluster.address == LOCAL:  # a private Ray listens on loopback
+        variables |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "GLOO_SOCKET_IFNAME": "lo"}
+    if device == "cpu":
+        variables |= cpu_environment(recipe.workers, folder.key)
+    return variables
 
 
-def _model_and_data(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
+def _common(recipe: Recipe, folder: RunFolder, encoder: Encoder) -> dict[str, Any]:
+    train = recipe.train
+    reused = recipe.verl[REUSE_LOGPROBS]
     return {
         f"{MODEL}.path": recipe.model.path,
         EXTERNAL_LIB: "memagent_lib.rl.verl.reply_engine",  # registers it and the loss
@@ -180,13 +186,7 @@ def _model_and_data(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         "data.max_prompt_length": encoder.longest_prompt,
         "data.max_response_length": encoder.longest_reply,
         "data.seed": 0,  # draws only the examples of val_max_samples: the same for every train.seed
-        "data.gen_batch_size": 1 if recipe.train.dynamic_sampling else None,  # prompts are replaced one by one
-    }
-
-
-def _objective(recipe: Recipe) -> dict[str, Any]:
-    reused = recipe.verl[REUSE_LOGPROBS]
-    return {
+        "data.gen_batch_size": 1 if train.dynamic_sampling else None,  # prompts are replaced one by one
         "algorithm.adv_estimator": "grpo",
         "algorithm.rollout_correction.rollout_is": None if reused else "token",
         "algorithm.rollout_correction.rollout_is_threshold": 2.0,
@@ -195,28 +195,18 @@ def _objective(recipe: Recipe) -> dict[str, Any]:
         MINI_BATCH: recipe.prompts,
         f"{ACTOR}.use_dynamic_bsz": True,
         SAVED: list(RESUMED),  # the export follows at the end
-        f"{ACTOR}.data_loader_seed": recipe.train.seed,
-        f"{ACTOR}.fsdp_config.seed": recipe.train.seed,
+        f"{ACTOR}.data_loader_seed": train.seed,
+        f"{ACTOR}.fsdp_config.seed": train.seed,
         f"{ACTOR}.optim.zero_indexed_step": False,  # else the first step has a rate of zero
-    }
-
-
-def _rollout(recipe: Recipe, folder: RunFolder, encoder: Encoder) -> dict[str, Any]:
-    return {
         f"{ROLLOUT}.name": "vllm",
-        f"{ROLLOUT}.seed": recipe.train.seed,
+        f"{ROLLOUT}.seed": train.seed,
         MAX_MODEL_LEN: encoder.window,
         f"{ROLLOUT}.agent.agent_loop_config_path": str(folder.path / AGENT_FILE),
         f"{ROLLOUT}.agent.default_agent_loop": "memagent",
         "reward.num_workers": 0,  # the agent loop scores
-    }
-
-
-def _trainer(recipe: Recipe, folder: RunFolder) -> dict[str, Any]:
-    train = recipe.train
-    return {
         "trainer.project_name": recipe.tracking.experiment,
         "trainer.experiment_name": recipe.tracking.run_name or folder.path.name,
+        "trainer.logger": ["console", "file"],  # the supervisor reads the file
         "trainer.total_epochs": 1 << 30,  # the number of steps ends a run
         "trainer.val_before_train": recipe.verl[TEST_FREQ] > 0,
         SAVE_FREQ: recipe.steps,
@@ -234,11 +224,8 @@ def _trainer(recipe: Recipe, folder: RunFolder) -> dict[str, Any]:
             "rollout_weight": recipe.rewards.get("rollout_weight", 1.0),
             "dynamic_sampling": train.dynamic_sampling,
             "skip_equal_groups": train.skip_equal_groups,
-            "failed_share": train.failed_share,
-            "keep_checkpoints": recipe.retained_checkpoints,
-            "poll_s": POLL_S,
-            "trace_folder": str(folder.traces),
-            "stop_file": str(folder.stop_request),
+            "keep_checkpoints": train.keep_checkpoints,
+            "folder": str(folder.path),
         },
     }
 
@@ -254,26 +241,8 @@ def _cuda(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         f"+{MODEL}.override_config.attn_implementation": "flash_attention_2" if flash else "sdpa",
         MICRO_BATCH: micro_batch,
         f"{ROLLOUT}.log_prob_max_token_len_per_gpu": 2 * micro_batch,
-        GPU_SHARE: 0.6,
+        f"{ROLLOUT}.gpu_memory_utilization": 0.6,
         f"{ROLLOUT}.tensor_model_parallel_size": 1,  # verl's own 2 halves the replicas, and fails on one GPU
-    } | _sharding(recipe)
-
-
-def _sharding(recipe: Recipe) -> dict[str, Any]:
-    """Choose how weights, gradients and moments (16 bytes a parameter in all) are sharded, and what is offloaded.
-
-    A shard group is one machine, so weights are gathered within it and only gradients cross the network. All three move
-    to the host while vLLM samples if vLLM would have too little memory, and stay there if the update would.
-    """
-    import torch
-
-    gpu = torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else ASSUMED_GPU_BYTES
-    state = 16 * shape_of(recipe.model.path).parameters / recipe.workers
-    lora = bool(recipe.verl.get(LORA_RANK))  # most of it has neither gradient nor moments
-    in_the_way = not lora and state > MOST_BESIDE_SAMPLING * gpu
-    return {
+        # A shard group is one machine: weights are gathered within it, and only gradients cross the network.
         f"{ACTOR}.fsdp_config.fsdp_size": recipe.workers if recipe.nodes > 1 else -1,
-        f"{ACTOR}.fsdp_config.offload_policy": not lora and state > MOST_IN_UPDATE * gpu,
-        f"{ACTOR}.fsdp_config.param_offload": in_the_way,
-        f"{ACTOR}.fsdp_config.optimizer_offload": in_the_way,
     }
