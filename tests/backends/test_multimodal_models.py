@@ -46,15 +46,14 @@ def test_its_shape_is_its_text_models(gemma3: str) -> None:
     assert shape.parameters - shape.body == 600 * 32
 
 
-def test_a_recipe_beyond_its_window_is_refused(gemma3: str) -> None:
+def test_a_recipe_beyond_its_window_is_refused(gemma3: str, tmp_path: Path) -> None:
     pytest.importorskip("verl")
-    from memagent_lib.rl.config import Recipe
-    from memagent_lib.rl.run.checks import window_checked
+    from memagent_lib.rl import Recipe, dry_run
 
     overrides = [f'model.path="{gemma3}"', "reading.memory_tokens=900"]
     recipe = Recipe.load("experiments/recipes/smollm2_1gpu.toml", overrides)
     with pytest.raises(BudgetError, match="allows 512"):
-        window_checked(recipe)
+        list(dry_run(recipe, tmp_path / "run"))
 
 
 def test_a_warm_start_beyond_its_window_is_refused(
