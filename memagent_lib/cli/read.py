@@ -125,13 +125,12 @@ def _check(
 
 def _document(paths: tuple[str, ...], saved: SavedReading | None, encoding: str | None) -> Document:
     """Convert the files to one document; positions continue where the previous reading ended."""
-    from memagent_lib.documents import ConverterOptions, Document
+    from memagent_lib.documents import Document
     from memagent_lib.status_line import status_line
 
     start, parts = (saved.end, saved.parts) if saved else (0, ())
     with status_line("converting", unit="files") as bar:
-        options = ConverterOptions(encoding=encoding)
-        return Document(paths, start, parts, options=options, on_file=lambda _: bar.advance())
+        return Document(paths, start, parts, encoding=encoding, on_file=lambda _: bar.advance())
 
 
 def _about_chunks(document: Document, agent: Agent) -> int:

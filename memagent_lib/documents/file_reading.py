@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -49,32 +48,25 @@ class SavedReading:
     def load(cls, path: str | Path) -> SavedReading:
         """Load a saved reading.
 
-        Raises :class:`MissingFile` if there is no such file, and ``ValueError`` if it is damaged, was saved by another
-        version or is not a saved reading. Both errors name the fix.
+        Raises :class:`MissingFile` if there is no such file, and ``ValueError`` if it is damaged or of another version.
         """
-        try:
-            record = json.loads(Path(path).read_text(encoding="utf-8"))
-            # The version of the format.
-            known = record["memagent_reading"] == 1
-        except FileNotFoundError:
-            make = f"memagent read ... --save {shlex.quote(str(path))}"
-            raise MissingFile(f"no saved reading at {path}; make one with: {make}") from None
-        except (ValueError, KeyError, TypeError, IsADirectoryError) as odd:
-            raise ValueError(f"{path} is no saved reading; give a file that was written by --save") from odd
-        if not known:
-            raise ValueError(
-                f"{path} was saved by another version ({record['memagent_reading']!r}); read the documents again"
+        if not Path(path).is_file():
+            raise MissingFile(
+                f"no saved reading at {path}; memagent read ... --save {shlex.quote(str(path))} writes one"
             )
         try:
+            record = json.loads(Path(path).read_text(encoding="utf-8"))
+            if record["memagent_reading"] != 1:
+                raise ValueError(f"version {record['memagent_reading']!r}")
             return cls(
                 questions=tuple(record["questions"]),
                 trace=Trace.from_record(record["trace"]),
                 settings=record["settings"],
-                parts=tuple(Part.from_record(part) for part in record["parts"]),
+                parts=tuple(Part(**part) for part in record["parts"]),
                 provenance=Provenance.from_record(record["provenance"]),
             )
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as odd:
-            raise ValueError(f"{path} is damaged ({odd!r}); read its documents again") from odd
+            raise ValueError(f"{path} is not a saved reading of this version ({odd!r}); read its files again") from odd
 
     @property
     def end(self) -> int:
@@ -87,40 +79,30 @@ def questions_to_answer(
 ) -> tuple[str, ...]:
     """Return the questions of a reading: one or several ``questions``, or else those of the saved reading to continue.
 
-    Raises :class:`ValueError` if there is no question, if a question is empty, is repeated or has bytes that are not
-    text, or if the reader cannot answer several questions from one memory.
+    Raises :class:`ValueError` if a question is missing, empty, not text or repeated, or if the reader cannot answer
+    several questions from one memory.
     """
     found = (questions,) if isinstance(questions, str) else tuple(questions)
-    if not found and saved:
-        found = saved.questions
-    if not found or not all(question.strip() for question in found):
-        raise ValueError('no question; give at least one, and none empty: --question "..."')
-    repeated = [question for question, times in Counter(found).items() if times > 1]
-    if repeated:
-        raise ValueError(f"the question {repeated[0]!r} comes twice; give it once")
-    invalid = [question for question in found if whole_characters(question) != question]
-    if invalid:
-        raise ValueError(f"the question {invalid[0]!r} holds bytes that are not UTF-8; write it again")
+    found = found or (saved.questions if saved else ())
+    is_text = all(question.strip() and whole_characters(question) == question for question in found)
+    if not found or not is_text or len(set(found)) < len(found):
+        raise ValueError(f"questions must be different texts and at least one, got {list(found)}")
     if len(found) > 1 and reader != overwrite.name:
-        raise ValueError(
-            f"several questions in one pass need the reader 'overwrite', not {reader!r}; ask them one by one"
-        )
+        raise ValueError(f"several questions in one pass need the reader 'overwrite', not {reader!r}")
     return found
 
 
 def require_continuable(saved: SavedReading, reader: str) -> None:
     """Raise :class:`ValueError` if the reader cannot continue the saved reading, or would lose a part of its memory."""
-    before = saved.trace.reader
     # A reader's own file may be needed by name only; the agent checks what its reader can do.
     if reader in READERS:
         require_continues(READERS[reader])
-    if not saved.trace.reads:
-        raise ValueError(f"the saved reading by {before!r} has no memory to continue from; read its files again")
-    memories = len(live_memories(saved.trace)[-1])
-    if memories > 1 and reader != before:
+    before = saved.trace.reader
+    memories = len(live_memories(saved.trace)[-1]) if saved.trace.reads else 0
+    if not memories or (memories > 1 and reader != before):
         raise ValueError(
-            f"the saved reading by {before!r} has {memories} memories, and {reader!r} continues only one; "
-            f"use --reader {before}"
+            f"the saved reading by {before!r} has {memories} memories, and reader {reader!r} continues only one; "
+            f"read its files again, or continue with {before!r}"
         )
 
 
@@ -156,16 +138,11 @@ def read_files(
     :class:`~memagent_lib.documents.sources.DocumentError`, ``BudgetError`` or ``JournalError`` (all three are
     ``ValueError``), ``BackendError`` or ``BackendUnavailable``.
     """
-    saved = None
-    read_before = 0
-    parts_before: tuple[Part, ...] = ()
-    provenance = Provenance()
-    if previous:
-        saved = SavedReading.load(previous)
-        read_before = saved.end
-        parts_before = saved.parts
-        provenance = saved.provenance
+    saved = SavedReading.load(previous) if previous else None
+    if saved:
         require_continuable(saved, agent.reader.source)
+    read_before = saved.end if saved else 0
+    provenance = saved.provenance if saved else Provenance()
     questions = questions_to_answer(questions, saved, agent.reader.name)
     if len(questions) > 1:
         # The questions are read as one list, and answered separately from the same memory.
@@ -175,7 +152,7 @@ def read_files(
     settings = {"questions": list(questions)} | identity | (settings or {}) | {"weights": identity["model"]}
     document = paths
     if not isinstance(document, Document):
-        document = Document(document, read_before, parts_before)
+        document = Document(document, read_before, saved.parts if saved else ())
     observed = _Observed(provenance, on_turn)
     # A turn is found by its prompt, which has the memory: replies do not depend on what happens to a bad memory.
     reply_settings = {name: value for name, value in settings.items() if name != "on_bad_memory"}
@@ -197,14 +174,17 @@ def read_files(
 
 def _unread(trace: Trace, document: Document) -> int:
     """Return how many characters at the document's end were not read because the model ended the reading."""
-    if not trace.reads or not trace.reads[-1].reply.signal:
+    if not trace.reads:
         return 0
     end = document.begins_at
     # A passage that a search found may stand far behind the last chunk that was read.
-    for chunk in sorted((turn.prompt.chunk for turn in trace.reads), key=lambda chunk: chunk.start):
+    for chunk in sorted((turn.prompt.chunk for turn in trace.reads if turn.prompt.chunk), key=lambda one: one.start):
         if chunk.start <= end:
             end = max(end, chunk.end)
-    return max(0, sum(map(len, document.blocks())) - (end - document.begins_at))
+    if document.ends_at is None:
+        for _ in document.blocks():  # sets it
+            pass
+    return max(0, (document.ends_at or 0) - end)
 
 
 @dataclass
@@ -229,6 +209,6 @@ class _Observed:
 
 def _silent(turns: int) -> BackendError:
     return BackendError(
-        f"the model answered with nothing ({turns} turns); if it thinks first, raise thinking_tokens; "
-        "otherwise check that it is an instruction-tuned model and its chat template the right one"
+        f"the model answered with nothing ({turns} turns); raise thinking_tokens if it thinks first, or check its chat "
+        "template"
     )

@@ -6,25 +6,25 @@ The template engine escapes everything that comes from a document or a model.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from markupsafe import Markup, escape
 
 from memagent_lib.diagnostics import NO_ANSWERS, MemoryChange, MemoryPiece, Phrase, Provenance
 from memagent_lib.documents.sources import Document
 from memagent_lib.pages import Page, render
 from memagent_lib.paths import write_atomically
-from memagent_lib.readers import SLOTS, multislot, signal_in_words
 from memagent_lib.trace import Kind, Trace
 
-MOST_CHANGES = 400
-# The page is for a person: longer lists are cut, and state how many entries are missing.
+# The page is for a person, and opens in a browser: longer lists are cut, and state how many entries are missing.
+MOST_CHANGES = 200
 MOST_EVIDENCE = 40
 MOST_FILES = 20
-CHUNK_CHARS = 4_000_000
-"""The page contains at most this many characters of the chunks that were read."""
-_BOX = "\\boxed{"
+_BOX = re.compile(r"\\boxed\{\s*((?:[^{}]|\{[^{}]*\})*?)\s*\}")
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,7 @@ class FileReading:
     def save(self, path: str | Path) -> Path:
         """Save this reading, so that a later :func:`read_files` can continue it as ``previous``."""
         record = {
-            # The version of this format.
-            "memagent_reading": 1,
+            "memagent_reading": 1,  # the version of this format
             "questions": list(self.questions),
             "settings": self.settings,
             "parts": [asdict(part) for part in self.document.parts],
@@ -79,58 +78,44 @@ class FileReading:
             "documents/file_reading.html",
             answers=[_answer(self, question) for question in self.questions],
             numbers=_numbers(self),
-            warnings=_of_reading(self) + self.document.warned(),
+            warnings=_of_reading(self) + self.document.notes + self.document.left_out,
             history=_history(self),
-        )  # fmt: skip
+        )
 
 
 def plain(answer: str) -> str:
     r"""Return an answer as a person would read it, with every ``\boxed{...}`` unwrapped."""
-    hidden = _boxes(answer)
-    return "".join(character for at, character in enumerate(answer) if at not in hidden)
+    return _BOX.sub(r"\1", answer)
 
 
 def _of_reading(reading: FileReading) -> list[str]:
     trace = reading.trace
     warnings = []
     if reading.unread:
-        warnings.append(
-            f"the model ended the reading before the last {reading.unread:,} characters, which were not read"
-        )
+        warnings.append(f"the model ended the reading before the last {reading.unread:,} characters")
     if trace.cut_memories:
         warnings.append(f"{trace.cut_memories:,} memories were cut at their token limit")
     if trace.sampling_left_out:
-        turns = sum(bool(turn.reply.sampling_left_out) for turn in trace.turns)
-        warnings.append(f"the server refused {trace.sampling_left_out} in {turns:,} turns and used its own setting")
+        warnings.append(f"the server refused {trace.sampling_left_out} and used its own setting")
     if trace.bad_memories:
-        turns = "1 turn" if trace.bad_memories == 1 else f"{trace.bad_memories:,} turns"
-        warnings.append(f"in {turns} a reply was no memory: {trace.bad_memory_kinds}")
+        warnings.append(f"{trace.bad_memories:,} replies were not a memory: {trace.bad_memory_kinds}")
     return warnings
 
 
 def _answer(reading: FileReading, question: str) -> dict[str, Any]:
     answer, pieces = reading.provenance.answers.get(question, (reading.answers.get(question, ""), ()))
     quotes = _quotes(reading, reading.provenance.evidence(question))
+    remembered: list[Phrase] = []
     # The memory holds what all questions need, so it is no evidence for one of several.
-    rests_on = reading.provenance.remembered if not quotes and len(reading.questions) == 1 else []
-    if plain(answer).strip().strip(".").casefold() in NO_ANSWERS:
-        rests_on = []
-    remembered = _quotes(reading, rests_on)
+    if not quotes and len(reading.questions) == 1 and plain(answer).strip().strip(".").casefold() not in NO_ANSWERS:
+        remembered = reading.provenance.remembered
     return {
         "question": question,
-        "runs": [run for run in _runs(answer, pieces, _boxes(answer), all_traced=True) if run.text],
-        "untraced": _untraced(reading, question),
+        "marked": _marked(answer, pieces, "mark", all_traced=True),
         "evidence": quotes[:MOST_EVIDENCE],
         "more": max(0, len(quotes) - MOST_EVIDENCE),
-        "remembered": remembered[:MOST_EVIDENCE],
+        "remembered": _quotes(reading, remembered)[:MOST_EVIDENCE],
     }
-
-
-def _untraced(reading: FileReading, question: str) -> str:
-    """Return why no word of this answer has evidence, in words; an answer from excerpts is not traced at all."""
-    if question not in reading.provenance.answers and reading.trace.turns[-1].prompt.chunk:
-        return f"The reader {reading.trace.reader!r} displays excerpts of the text; this answer is not traced to them."
-    return "No word of this answer comes from the text."
 
 
 def _quotes(reading: FileReading, phrases: Sequence[Phrase]) -> list[dict[str, Any]]:
@@ -138,42 +123,34 @@ def _quotes(reading: FileReading, phrases: Sequence[Phrase]) -> list[dict[str, A
     sentences: dict[tuple[int, str], list[Phrase]] = {}
     for phrase in phrases:
         sentences.setdefault((phrase.quote_start, phrase.quote), []).append(phrase)
-    return [_quoted(reading, start, quote, inside) for (start, quote), inside in sentences.items()]
-
-
-def _quoted(reading: FileReading, start: int, quote: str, phrases: Sequence[Phrase]) -> dict[str, Any]:
-    pieces: list[tuple[str, bool]] = []
-    at = 0
-    for phrase in sorted(phrases, key=lambda phrase: phrase.start):
-        first = max(at, phrase.start - start)
-        last = max(first, phrase.end - start)
-        pieces += [(quote[at:first], False), (quote[first:last], True)]
-        at = last
-    pieces.append((quote[at:], False))
-    dropped = [phrase.dropped for phrase in phrases]
-    until = "to the end" if None in dropped else f"to turn {max(dropped)}"
-    return {
-        "pieces": [piece for piece in pieces if piece[0]],
-        "position": str(reading.document.locate(min(phrase.start for phrase in phrases))),
-        "fate": f"in memory from turn {min(phrase.brought for phrase in phrases) + 1} {until}",
-    }
+    quotes = []
+    for (start, quote), inside in sentences.items():
+        text = Markup("")
+        at = 0
+        for phrase in sorted(inside, key=lambda phrase: phrase.start):
+            first = max(at, phrase.start - start)
+            last = max(first, phrase.end - start)
+            text += Markup("{}<mark>{}</mark>").format(quote[at:first], quote[first:last])
+            at = last
+        position = reading.document.locate(min(phrase.start for phrase in inside))
+        dropped = [phrase.dropped for phrase in inside]
+        until = "to the end" if None in dropped else f"to turn {max(dropped)}"
+        fate = f"in memory from turn {min(phrase.brought for phrase in inside) + 1} {until}"
+        quotes.append({"text": text + quote[at:], "position": f"{position} · {fate}"})
+    return quotes
 
 
 def _numbers(reading: FileReading) -> list[str]:
     trace = reading.trace
-    names = reading.document.names
-    files = ", ".join(names[:MOST_FILES])
-    if len(names) > MOST_FILES:
-        files += f" and {len(names) - MOST_FILES} more"
-    read = f"{len(trace.chunks_read):,} chunks read"
-    if not trace.reads:
-        read = "one prompt, no memory"
+    by = reading.document.converters
+    names = [f"{name} (by {by[name]})" if name in by else name for name in reading.document.names]
+    more = f" and {len(names) - MOST_FILES} more" if len(names) > MOST_FILES else ""
     return [
-        read,
+        f"{len(trace.chunks_read):,} chunks read" if trace.reads else "one prompt, no memory",
         f"{trace.prompt_tokens:,} prompt and {trace.reply_tokens:,} reply tokens",
         f"reader {trace.reader}",
         f"{reading.seconds:,.1f} s",
-        f"files: {files}",
+        f"files: {', '.join(names[:MOST_FILES])}{more}",
     ]
 
 
@@ -182,28 +159,22 @@ def _history(reading: FileReading) -> dict[str, Any] | None:
     steps = reading.provenance.steps
     if not steps:
         return None
-    notes = _notes(reading)
     before = ["", *(step.memory for step in steps)]
     changed = [_has_changed(step, memory) for step, memory in zip(steps, before, strict=False)]
-    count = sum(changed)
-    turns_changed = f"{count:,} turns" if count != 1 else "1 turn"
-    summary = f"{turns_changed} changed the memory, {len(steps) - count:,} left it as it was"
+    summary = f"{sum(changed):,} of {len(steps):,} turns changed the memory"
     # A turn that was cut, or that did something other than write, is listed too, even if it left the memory unchanged.
-    is_special = [bool(step.cut or step.signal or step.bad_memory or step.displayed) for step in steps]
-    listed = [number for number, reasons in enumerate(zip(changed, is_special, strict=True)) if any(reasons)]
+    listed = [
+        step
+        for step, has_changed in zip(steps, changed, strict=True)
+        if has_changed or step.cut or step.signal or step.bad_memory or step.displayed
+    ]
     if len(listed) > MOST_CHANGES:
-        # A page with thousands of changes would not open in a browser.
         half = MOST_CHANGES // 2
-        listed = listed[:half] + listed[-half:]
         summary += f"; the first and last {half} of {len(listed):,} turns are below"
+        listed = listed[:half] + listed[-half:]
     # A merge reads no chunk, but a memory.
-    read = [number for number in listed if steps[number].kind != Kind.MERGE.name]
-    texts = dict(zip(read, _chunk_texts(reading.document, [steps[number].chunk for number in read]), strict=True))
-    turns = [_turn(reading, steps[number], notes[number]) | {"chunk": texts.get(number)} for number in listed]
-    without = sum(text is None for text in texts.values())
-    if without:
-        summary += f"; {without:,} chunks are not in this page"
-    return {"summary": summary, "turns": turns}
+    texts = _chunk_texts(reading.document, {step.chunk for step in listed if step.kind != Kind.MERGE.name})
+    return {"summary": summary, "turns": [_turn(reading.document, step, texts.get(step.chunk)) for step in listed]}
 
 
 def _has_changed(step: MemoryChange, before: str) -> bool:
@@ -212,135 +183,63 @@ def _has_changed(step: MemoryChange, before: str) -> bool:
     return bool(step.dropped) or any(piece.fresh for piece in step.pieces) or any(words not in before for words in own)
 
 
-def _notes(reading: FileReading) -> list[list[str]]:
-    """Return what each turn did besides reading its chunk into the memory: commands, slots and merges."""
-    steps = reading.provenance.steps
-    trace = reading.trace
-    notes = []
-    first_read = len(trace.reads) - len(steps)
-    written: dict[int, int] = {}
-    for number, step in enumerate(steps):
-        found = [signal_in_words(trace.reader, step.signal)]
-        if step.kind == Kind.MERGE.name:
-            # The two memories cover neighbouring spans, so the first one ends where the second one begins.
-            first, second = (written.get(end, "?") for end in step.chunk)
-            found.append(f"merges the memories of turns {first} and {second}")
-        if trace.reader == multislot.name:
-            found.append(f"memory {(first_read + number) % SLOTS + 1} of {SLOTS}")
-        if step.cut:
-            found.append("cut at its limit")
-        written[step.chunk[1]] = step.turn + 1
-        notes.append([note for note in found if note])
-    return notes
-
-
-def _turn(reading: FileReading, change: MemoryChange, notes: list[str]) -> dict[str, Any]:
+def _turn(document: Document, change: MemoryChange, chunk: str | None) -> dict[str, Any]:
+    start, end = change.chunk
+    first = document.locate(start)
+    last = document.locate(max(start, end - 1))
+    is_merge = change.kind == Kind.MERGE.name
+    notes = [change.signal, "merges two memories" if is_merge else "", "cut at its limit" if change.cut else ""]
     return {
         "number": change.turn + 1,
-        "position": _positions(reading.document, *change.chunk),
+        # Both ends if a chunk reaches from one file or page into another.
+        "position": str(first) if first[::2] == last[::2] else f"{first} to {last}",
         "gains": sum(piece.fresh for piece in change.pieces),
         "dropped": [plain(words) for words in change.dropped],
-        "notes": notes,
+        "notes": [note for note in notes if note],
         "displayed": change.displayed,
-        "runs": [run for run in _runs(change.memory, change.pieces, _boxes(change.memory)) if run.text],
+        "memory": _marked(change.memory, change.pieces, "ins"),
         "bad": str(change.bad_memory or ""),
         "turned_away": [reply.text for reply in change.bad_memory.replies] if change.bad_memory else [],
+        "chunk": chunk,
     }
 
 
-def _positions(document: Document, start: int, end: int) -> str:
-    """Return where a chunk lies; both ends if it reaches from one file or page into another."""
-    first = document.locate(start)
-    last = document.locate(max(start, end - 1))
-    if (first.name, first.where) == (last.name, last.where):
-        return str(first)
-    return f"{first} to {last}"
+def _chunk_texts(document: Document, spans: set[tuple[int, int]]) -> dict[tuple[int, int], str]:
+    """Return the text of each span, read from the files again.
 
-
-def _chunk_texts(document: Document, spans: Sequence[tuple[int, int]]) -> list[str | None]:
-    """Return the text of each span, read from the files again; ``None`` if it would make the page too large.
-
-    It is ``None`` too for the parts of an earlier reading that this one continues, because they are not in these files.
+    Spans of an earlier reading that this one continues are missing, because they are not in these files.
     """
-    texts: list[str | None] = [None] * len(spans)
-    room = CHUNK_CHARS
-    waiting = sorted(range(len(spans)), key=lambda number: spans[number])
-    found: dict[int, list[str]] = {number: [] for number in waiting}
+    texts = dict.fromkeys(spans, "")
     at = document.begins_at
-    parts = document.parts
     for block in document.blocks():
-        for number in waiting:
-            start, end = spans[number]
-            if start < at + len(block) and end > at:
-                found[number].append(block[max(0, start - at) : end - at])
+        for start, end in spans:
+            texts[start, end] += block[max(0, start - at) : max(0, end - at)]
         at += len(block)
-        waiting = [number for number in waiting if spans[number][1] > at]
-        if not waiting:
-            break
-    document.parts = parts  # reading a part of the files again must not shorten the list of parts
-    for number, pieces in found.items():
-        text = "".join(pieces)
-        if len(text) == spans[number][1] - spans[number][0] and len(text) <= room:
-            texts[number] = text
-            room -= len(text)
-    return texts
+    return {(start, end): text for (start, end), text in texts.items() if len(text) == end - start}
 
 
-class _Run(NamedTuple):
-    """A run of a text: plain, the model's ``own`` words, or ``traced`` to the source."""
+def _marked(text: str, pieces: Sequence[MemoryPiece], tag: str, all_traced: bool = False) -> Markup:
+    r"""Return ``text`` as HTML, with the model's own words and those from the document marked, without ``\boxed{}``.
 
-    text: str
-    kind: str = "plain"
-    title: str = ""
-
-
-def _runs(
-    text: str, pieces: Sequence[MemoryPiece], hidden: frozenset[int] = frozenset(), all_traced: bool = False
-) -> Iterator[_Run]:
-    """Yield ``text`` in runs, without the ``hidden`` characters.
-
-    A piece that has a source is traced to it if the piece is fresh, or always with ``all_traced``.
+    A piece that has a source is marked with ``tag`` if the piece is fresh, or always with ``all_traced``.
     """
+    hidden: set[int] = set()
+    for box in _BOX.finditer(text):
+        hidden |= {*range(box.start(), box.start(1)), *range(box.end(1), box.end())}
 
-    def visible(start: int, end: int) -> str:
-        return "".join(text[at] for at in range(start, end) if at not in hidden)
+    def visible(start: int, end: int) -> Markup:
+        return escape("".join(text[at] for at in range(start, end) if at not in hidden))
 
+    marked = Markup("")
     at = 0
     for piece in pieces:
-        yield _Run(visible(at, piece.start))
+        marked += visible(at, piece.start)
         words = visible(piece.start, piece.end)
         at = piece.end
         if piece.source is None:
-            yield _Run(words, "own")
+            words = Markup('<span class="own">{}</span>').format(words)
         elif piece.fresh or all_traced:
-            yield _Run(words, "traced", f"characters {piece.source[0]:,} to {piece.source[1]:,} of the text")
-        else:
-            yield _Run(words)
-    yield _Run(visible(at, len(text)))
-
-
-def _boxes(text: str) -> frozenset[int]:
-    r"""Return the positions of the characters around the content of every ``\boxed{...}``, and of blanks inside it."""
-    hidden: set[int] = set()
-    start = text.find(_BOX)
-    while start >= 0:
-        content = start + len(_BOX)
-        end = _closing_brace(text, content)
-        if end is not None:
-            inside = text[content:end]
-            # Some tokenizers begin every word with a blank: "is lantern. \boxed{ lantern}".
-            first = content + len(inside) - len(inside.lstrip())
-            last = content + len(inside.rstrip())
-            hidden |= {*range(start, first), *range(max(first, last), end + 1)}
-        start = text.find(_BOX, content)
-    return frozenset(hidden)
-
-
-def _closing_brace(text: str, content: int) -> int | None:
-    """Return the position of the brace that closes a box whose content begins at ``content``."""
-    depth = 1
-    for at in range(content, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[at], 0)
-        if depth == 0:
-            return at
-    return None
+            title = f"characters {piece.source[0]:,} to {piece.source[1]:,} of the text"
+            words = Markup('<{0} title="{1}">{2}</{0}>').format(tag, title, words)
+        marked += words
+    return marked + visible(at, len(text))
