@@ -69,7 +69,19 @@ class Source:
     def text(self, label: str | None = None) -> str:
         """Return the file's text; ``label`` is the encoding that it declares."""
         data = self.read()
-        codec = self.encoding or encoding_of(data, label)
+        return self._decoded(data, self.encoding or encoding_of(data, label))
+
+    def part(self, data: bytes, label: str | None, name: str) -> str:
+        """Return the text of a part, such as a chapter, which is not refused if its encoding is uncertain."""
+        try:
+            codec = label if label and decodes(data, label) else encoding_of(data)
+        except Unreadable:
+            codec = self.encoding or "cp1252"
+            if not self.encoding:
+                self.notes.append(f"the encoding of {name} is uncertain; it is read as CP1252 (see --encoding)")
+        return self._decoded(data, codec)
+
+    def _decoded(self, data: bytes, codec: str) -> str:
         text = data.decode(codec, "replace").removeprefix("\ufeff")
         if not decodes(data, codec):
             self.note_replaced(text.count("\ufffd"), f"stand for bytes that are not valid {codec.upper()}")
@@ -79,18 +91,6 @@ class Source:
         if number:
             characters = "a character" if number == 1 else f"{number:,} characters"
             self.notes.append(f"{characters} of {self.name} {why}")
-
-    def part(self, data: bytes, label: str | None, name: str) -> str:
-        """Return the text of a part, such as a chapter, which is not refused if its encoding is uncertain."""
-        try:
-            codec = label if label and decodes(data, label) else encoding_of(data)
-        except Unreadable:
-            codec = self.encoding or "cp1252"
-            if not self.encoding:
-                self.notes.append(
-                    f"the encoding of {name} is uncertain; it is read as CP1252 unless --encoding names it"
-                )
-        return data.decode(codec, "replace")
 
 
 def archive_of(stream: BinaryIO) -> zipfile.ZipFile:
