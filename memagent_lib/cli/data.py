@@ -21,13 +21,10 @@ if TYPE_CHECKING:
 EPILOG = """\b
 examples:
   memagent data --list                         every task with its question and what a guess scores; every format
-  memagent data --list vt                      one task with its parameters
   memagent data my_task.py:riddle --chunks 16 --out riddles.parquet          a task of your own
   memagent data vt --length-tokens 32000 --n 200 --out vt.parquet
-  memagent data needle distractors=1 --chunks 16 --out needles.parquet --seed 7
   memagent data --from hotpot hotpot_train_v1.1.json --documents 200 --n 8192 --rule boxed --out train.parquet
   memagent data --from plain mine.csv --out mine.parquet           columns question, document, answers; or .xlsx, .jsonl
-  memagent data --from ruler data/niah_single_1/validation.jsonl --out niah.parquet
 """
 
 
@@ -50,9 +47,7 @@ examples:
 @click.option("--drop-known", metavar="MODEL", multiple=True, help="Leave out questions that it answers blind.")
 @click.option("--samples", metavar="N", type=int, default=2, help="Answers of each --drop-known model to a question.")
 @click.option("--base-url", metavar="URL", help="The server of the --drop-known models.")
-@click.option(
-    "--set", "of_known", metavar="KEY=VALUE", multiple=True, help="Their other settings, as in `memagent read`."
-)
+@click.option("--set", "of_known", metavar="KEY=VALUE", multiple=True, help="Their settings, as in `memagent read`.")
 def data(words: tuple[str, ...], listing: bool, form: str | None, out: str | None, **options: Any) -> None:
     """Make examples of a task, convert other projects' files, or list both."""
     if listing:
@@ -63,80 +58,48 @@ def data(words: tuple[str, ...], listing: bool, form: str | None, out: str | Non
             "memagent data --from FORMAT FILE --out FILE.parquet; see memagent data --list"
         )
     elif form:
-        _convert(form, words, out, **options)
+        _convert(form, words, out, options)
     else:
-        _make(words[0], words[1:], out, **options)
+        _make(words[0], words[1:], out, options)
 
 
-def _make(
-    task: str,
-    settings: Sequence[str],
-    out: str,
-    n: int | None,
-    seed: int | None,
-    model: str | None,
-    rule: str | None,
-    first: int,
-    apart_from: Sequence[str],
-    drop_known: Sequence[str],
-    samples: int,
-    base_url: str | None,
-    of_known: Sequence[str],
-    **sizes: Any,
-) -> None:
+def _make(task: str, settings: Sequence[str], out: str, o: dict[str, Any]) -> None:
     from memagent_lib.data import configured, make, require_parquet
 
-    if first or apart_from or drop_known:
+    if o["first"] or o["apart_from"] or o["drop_known"]:
         raise ValueError("--first, --apart-from and --drop-known choose among a file's questions; they need --from")
     parameters = dict(map(key_value, settings))
     configured(task, **parameters)  # a wrong parameter fails here, before a tokenizer is loaded
     require_parquet(out)
-    n = 128 if n is None else n
-    counting = find_model(model or default_model())
-    examples = make(task, n, seed or 0, load_tokenizer(counting), rule=rule, **sizes, **parameters)
-    _warn_of_guesses(rule)
+    n = 128 if o["n"] is None else o["n"]
+    counting = find_model(o["model"] or default_model())
+    sizes = {name: o[name] for name in ("length_tokens", "chunks", "documents", "chunk_tokens", "workers", "rule")}
+    examples = make(task, n, o["seed"] or 0, load_tokenizer(counting), **sizes, **parameters)
+    _warn_of_guesses(o["rule"])
     written = _written(examples, n, out)
-    print(f"{n:,} examples of {task} in {written}; tokens are those of {model or display(Path(counting))}")
+    print(f"{n:,} examples of {task} in {written}; tokens are those of {o['model'] or display(Path(counting))}")
     look_next(command=f"memagent evaluate {shlex.quote(written)} --model MODEL --out FOLDER")
 
 
-def _convert(
-    form: str,
-    words: Sequence[str],
-    out: str,
-    n: int | None,
-    seed: int | None,
-    length_tokens: int | None,
-    chunks: int | None,
-    documents: int | None,
-    chunk_tokens: int | None,
-    rule: str | None,
-    workers: int,
-    model: str | None,
-    first: int,
-    apart_from: Sequence[str],
-    drop_known: Sequence[str],
-    samples: int,
-    base_url: str | None,
-    of_known: Sequence[str],
-) -> None:
+def _convert(form: str, words: Sequence[str], out: str, o: dict[str, Any]) -> None:
     from memagent_lib.data import Length, Selection, convert, require_options, require_parquet
     from memagent_lib.paths import require_apart
 
     # Texts, whatever they look like: a sheet or a column may be called 2024.
     settings = dict(word.split("=", 1) for word in words if "=" in word and not Path(word).exists())
     paths = [word for word in words if "=" not in word or Path(word).exists()]
-    rule = settings.pop("rule", rule)
+    rule = settings.pop("rule", o["rule"])
     require_options(form, settings)
     require_parquet(out)
-    require_apart({"--out": out}, [path for path in (*paths, *apart_from) if Path(path).is_file()])
-    sizes = {"tokens": length_tokens, "chunks": chunks, "documents": documents, "chunk_tokens": chunk_tokens}
-    sizes = {name: size for name, size in sizes.items() if size is not None}
+    require_apart({"--out": out}, [path for path in (*paths, *o["apart_from"]) if Path(path).is_file()])
+    sizes = {name: o[name] for name in ("chunks", "documents", "chunk_tokens") if o[name] is not None}
+    if o["length_tokens"] is not None:
+        sizes["tokens"] = o["length_tokens"]
     length = Length(**sizes) if sizes else None
-    tokenizer = load_tokenizer(find_model(model or default_model())) if length else None
+    tokenizer = load_tokenizer(find_model(o["model"] or default_model())) if length else None
     agents: list[Agent] = []
-    known = _no_context_filter(drop_known, samples, base_url, of_known, agents) if drop_known else None
-    selection = Selection(first=first, n=n, seed=seed, apart_from=tuple(apart_from), known=known)
+    known = _no_context_filter(o, agents) if o["drop_known"] else None
+    selection = Selection(first=o["first"], n=o["n"], seed=o["seed"], apart_from=tuple(o["apart_from"]), known=known)
     _warn_of_guesses(rule)
     try:
         chosen, examples = convert(form, paths, selection, length=length, tokenizer=tokenizer, rule=rule, **settings)
@@ -167,12 +130,10 @@ def _written(examples: Iterable[Example], n: int, out: str) -> str:
     return display(save(tqdm(examples, total=n, unit="example", disable=None), out).absolute())
 
 
-def _no_context_filter(
-    models: Sequence[str], samples: int, base_url: str | None, settings: Sequence[str], agents: list[Agent]
-) -> Callable[[Sequence[Example]], list[bool | None]]:
-    """Return MemAgent's filter, which finds the questions that a model answers without the document.
+def _no_context_filter(o: dict[str, Any], agents: list[Agent]) -> Callable[[Sequence[Example]], list[bool | None]]:
+    """Return MemAgent's filter, which finds the questions that a --drop-known model answers without the document.
 
-    Each model answers each question ``samples`` times at temperature 1 and top_p 0.7. At its first call, the filter
+    Each model answers each question ``--samples`` times at temperature 1 and top_p 0.7. At its first call, the filter
     opens the models and appends them to ``agents``, for the caller to close.
     """
     from memagent_lib.agent import open_agent
@@ -183,11 +144,17 @@ def _no_context_filter(
 
     def known(examples: Sequence[Example]) -> list[bool | None]:
         if not agents:
-            options = {**open_settings(settings), "base_url": base_url, "sampling": sampling, "reader": "blind"}
+            options = {
+                **open_settings(o["of_known"]),
+                "base_url": o["base_url"],
+                "sampling": sampling,
+                "reader": "blind",
+            }
             if "thinking_tokens" in options:
                 options["budget"] = {"thinking_tokens": options.pop("thinking_tokens")}
-            agents.extend(open_agent(named, "openai" if base_url else "vllm", **options) for named in models)
-        return known_without_document(examples, agents, samples)
+            backend = "openai" if o["base_url"] else "vllm"
+            agents.extend(open_agent(named, backend, **options) for named in o["drop_known"])
+        return known_without_document(examples, agents, o["samples"])
 
     return known
 

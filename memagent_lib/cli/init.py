@@ -12,13 +12,6 @@ import click
 from memagent_lib.errors import MissingFile
 from memagent_lib.paths import shipped, write_atomically
 
-EPILOG = """\b
-examples:
-  memagent init workbench              makes the folder, or adds to it what is missing
-  cd workbench
-  memagent lab                         JupyterLab on its notebooks, and MLflow
-  memagent demo                        data, training, evaluation and figure (needs the engines)
-"""
 SHARE = "share/memagent"
 MOST_NAMED = 5
 PROJECT = """\
@@ -27,28 +20,10 @@ PROJECT = """\
 # What they take where no model is named.
 model = "{model}"
 """
-README = """\
-# A folder of `memagent init`
-
-Commands that run in this folder, or below it, find its notebooks, recipes, small policies and runs.
-
-The notes beside notebooks and recipes are those of the project's clone, which has a Makefile and an environment of its
-own; this folder has neither:
-
-| in a clone | here |
-|---|---|
-| `make lab` | `memagent lab` |
-| `make demo` | `memagent demo` |
-| `make doctor` | `memagent doctor` |
-| `make install EXTRA=gpu` | `memagent doctor` names the packages that are missing, and the command that installs them |
-| `.venv/bin/memagent`, `.venv/bin/python` | `memagent`, `python` |
-| any other `make`, other studies than `prose`, the log of experiments | need a clone |
-
-Begin with `memagent lab` and the notebook `00_quickstart`; [notebooks/README.md](notebooks/README.md) is a tour.
-"""
+README = Path(__file__).with_name("init_folder.md")
 
 
-@click.command(epilog=EPILOG)
+@click.command()
 @click.argument("folder")
 def init(folder: str) -> None:
     """Make FOLDER with the notebooks, recipes, small policies and demo; files that it already has are never changed."""
@@ -75,7 +50,7 @@ def starter() -> dict[str, bytes]:
         raise MissingFile("the library's notebooks and recipes are not installed; install its wheel, or run in a clone")
     project = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
     contents = {"pyproject.toml": PROJECT.format(model=project["memagent"]["model"]).encode()}
-    contents["README.md"] = README.encode()
+    contents["README.md"] = README.read_bytes()
     for target, patterns in project["setuptools"]["data-files"].items():
         if target == SHARE:  # pyproject.toml, which is for building the library
             continue

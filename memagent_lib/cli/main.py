@@ -33,11 +33,9 @@ from memagent_lib.system import Terminated
 EPILOG = """\b
 the main path:
   memagent doctor                              check this machine and its packages
-  memagent init FOLDER                         notebooks, recipes and small policies, without a clone
   memagent read FILE --question "..." --model MODEL --html report.html
   memagent demo                                data, training, evaluation and figure at a small size
   memagent train RECIPE.toml                   train by reinforcement learning; --dry-run checks it
-  memagent sweep experiments/demo.toml         run notebooks over a grid of parameters
   memagent report runs/demo                    write one page: figures, tables, readings
   memagent lab                                 start JupyterLab and MLflow
 

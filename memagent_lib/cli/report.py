@@ -6,19 +6,8 @@ import click
 
 from memagent_lib.cli.options import look_next, require_page, tracking_option, warn
 
-REPORT_EPILOG = """\b
-examples:
-  memagent report runs/demo                      a sweep: the page goes to runs/demo/report.html
-  memagent report runs/hqa --out hqa.html        what `memagent evaluate --out runs/hqa` wrote
-"""
-LEADERBOARD_EPILOG = """\b
-examples:
-  memagent leaderboard                        a page that sorts by any column
-  memagent leaderboard --out board.csv        the same as a table with all digits
-"""
 
-
-@click.command(epilog=REPORT_EPILOG)
+@click.command()
 @click.argument("folder")
 @click.option("--out", metavar="PAGE", help="The file to write.  [default: FOLDER/report.html]")
 @click.option("--tracking", metavar="STORE", default="", show_default=False, help="The MLflow store of its runs.")
@@ -44,7 +33,7 @@ def report(folder: str, out: str | None, tracking: str, first: str) -> None:
     look_next(mlflow=mlflow_page(made.experiment.uri, f"experiments/{made.experiment.experiment_id}/{EVALUATIONS}"))
 
 
-@click.command(epilog=LEADERBOARD_EPILOG)
+@click.command()
 @click.option("--out", metavar="FILE", help="The file to write: .html or .csv.  [default: STORE/leaderboard.html]")
 @tracking_option
 def leaderboard(out: str | None, tracking: str) -> None:

@@ -19,10 +19,6 @@ The field memagent of a reply names the rule that was used, the question, what w
 own), and a trace_id for GET /v1/traces/ID.
 
 \b
-examples:
-  memagent serve --model Qwen/Qwen2.5-7B-Instruct
-  memagent serve --model NAME --base-url http://localhost:8001/v1 --port 8000
-  curl http://127.0.0.1:8000/v1/models
   lm_eval --model local-chat-completions --apply_chat_template --tasks longbench_narrativeqa --model_args \\\\
     model=NAME,base_url=http://127.0.0.1:8000/v1/chat/completions,max_length=1000000
 lm-eval itself cuts prompts on the left to max_length, 2,047 tokens by default.

@@ -16,21 +16,7 @@ from memagent_lib.paths import clone, display, free_disk, root
 DEMO = "experiments/demo.toml"
 NEEDED_GB = 3
 EPILOG = """\b
-A grid: every combination of the values, four here. Parameters are the variables in the notebook's cell tagged
-"parameters". notebooks/README.md and experiments/demo.toml have points and stages too.
-
-\b
-  notebook = "notebooks/03_evaluate.ipynb"
-  folder = "runs/memory_sizes"                 # results and executed notebooks; {folder} stands for it below
-  workers = 2                                  # points side by side
-  [parameters]
-  data = "runs/study/data"
-  results = "{folder}/results"
-  [grid]
-  memory_tokens = [16, 32]
-  readers = [["overwrite"], ["multislot"]]
-
-\b
+notebooks/README.md has a grid to copy; experiments/demo.toml has stages.
   memagent sweep FILE.toml                     run what is not finished; the same command continues after any stop
   memagent sweep --status FOLDER               its progress, from another terminal
 """
