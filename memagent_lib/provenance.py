@@ -45,16 +45,17 @@ def model_hash(model: str | Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def code_hash() -> str:
-    """Return 16 hex digits that change with every source file or prompt template that can change a result.
+@lru_cache
+def code_hash(left_out: tuple[str, ...] = VIEW_ROOMS) -> str:
+    """Return 16 hex digits that change with every source file or prompt template outside the rooms ``left_out``.
 
-    Sweeps are keyed by this hash. JavaScript, CSS and :data:`VIEW_ROOMS` do not affect it, so that a new colour does
-    not cause a sweep to run again.
+    Sweeps are keyed by the default, which changes with all that can change a result. JavaScript and CSS do not affect
+    it, so that a new colour does not cause a sweep to run again.
     """
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*")):
         name = path.relative_to(PACKAGE)
-        if path.suffix in {".py", ".toml"} and name.parts[0] not in VIEW_ROOMS:
+        if path.suffix in {".py", ".toml"} and name.parts[0] not in left_out:
             digest.update(f"{name}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 

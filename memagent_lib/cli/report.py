@@ -19,7 +19,7 @@ def report(folder: str, out: str | None, tracking: str, first: str) -> None:
     from memagent_lib.inspector import EvaluationReport
     from memagent_lib.paths import absolute
     from memagent_lib.status_line import status_line
-    from memagent_lib.tracking import EVALUATIONS, Experiment, mlflow_page
+    from memagent_lib.tracking import Experiment, mlflow_page
 
     page = absolute(out or f"{folder}/report.html")
     require_page("--out", page)
@@ -30,7 +30,7 @@ def report(folder: str, out: str | None, tracking: str, first: str) -> None:
         path = made.page().save(page)
     warn(*made.warnings)
     print(path)
-    look_next(mlflow=mlflow_page(made.experiment.uri, f"experiments/{made.experiment.experiment_id}/{EVALUATIONS}"))
+    look_next(mlflow=mlflow_page(made.experiment.uri, f"experiments/{made.experiment.experiment_id}/runs"))
 
 
 @click.command()

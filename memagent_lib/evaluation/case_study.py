@@ -21,7 +21,7 @@ def turns_waited(result: Result) -> int | None:
     """Return for how many turns the lead stayed in memory until the last needed fact was read.
 
     Returns ``None`` if the lead was out of memory in between, if one chunk contains both the lead and the last fact, or
-    if either was never read. Raises ``ValueError`` if the example records fewer than two facts.
+    if either was never read.
     """
     lead, last = _lead_and_last(result)
     if lead.read is None or last.read is None or last.read <= lead.read:
@@ -33,57 +33,40 @@ def turns_waited(result: Result) -> int | None:
     return last.read - lead.read
 
 
-def longest_lead(results: Iterable[Result]) -> Result | None:
-    """Return the correct reading whose lead waited longest; ``None`` if no lead of a correct reading had to wait."""
-    longest = None
-    most_turns = 0
-    for result in results:
-        turns = turns_waited(result) if result.correct else None
-        if turns is not None and turns > most_turns:
-            longest = result
-            most_turns = turns
-    return longest
-
-
 def failures(results: Iterable[Result]) -> list[Result]:
     """Return the readings whose answers are not entirely correct, in order. Failed readings are left out."""
     return [result for result in results if result.trace is not None and not result.correct]
 
 
 def first_to_display(results: Sequence[Result]) -> tuple[str, Result]:
-    """Return the reading of :func:`longest_lead`, else the first failure, else the first one; and why, in a few words.
+    """Return the right reading whose lead waited longest, else the first failure, else the first one; and why.
 
     Raises ``ValueError``, with the first error, if every reading has failed.
     """
-    best = longest_lead(results)
-    if best:
+    read = [result for result in results if result.trace is not None]
+    if not read:
+        raise ValueError(f"no document was read; the first error is: {results[0].error if results else 'no document'}")
+    best = max(read, key=lambda result: (turns_waited(result) or 0) if result.correct else 0)
+    if best.correct and turns_waited(best):
         return "the lead waited longest", best
     wrong = failures(results)
     if wrong:
         return "no lead survived: the first wrong answer", wrong[0]
-    read = [result for result in results if result.trace is not None]
-    if read:
-        return "no lead had to wait: the first right answer", read[0]
-    errors = [result.error for result in results if result.error]
-    raise ValueError(f"no document was read; the first error is: {errors[0] if errors else 'there are no documents'}")
+    return "no lead had to wait: the first right answer", read[0]
 
 
 def require_two_facts(examples: Iterable[Example]) -> None:
     """Raise ``ValueError`` if a question does not need two facts, as those of one hop. Call this before reading."""
     for example in examples:
         if len(example.evidence) < 2:
-            raise ValueError(
-                f"a question of two hops needs two facts, and {example.id} records {len(example.evidence)}; take a "
-                "task whose questions all need two, such as multihop_2"
-            )
+            raise ValueError(f"{example.id} needs {len(example.evidence)} facts; take a task of two hops")
 
 
 def outcomes(results: Sequence[Result]) -> pd.DataFrame:
     """Return one row per reading: ``example``, ``right``, ``waited`` (turns), and the fates of two facts.
 
     ``lead_captured`` and ``lead_retained`` describe the lead; ``last_captured`` and ``last_retained`` describe the last
-    needed fact. ``waited`` is missing where :func:`turns_waited` returns ``None``. Failed readings are left out. Raises
-    ``ValueError`` if an example records fewer than two facts.
+    needed fact. ``waited`` is missing where :func:`turns_waited` returns ``None``. Failed readings are left out.
     """
     import pandas as pd
 
@@ -110,7 +93,4 @@ class _LeadAndLast(NamedTuple):
 def _lead_and_last(result: Result) -> _LeadAndLast:
     # By position in the document, which need not be the order of the hops.
     histories = sorted(result.diagnosis.histories, key=lambda history: history.span or (0, 0))
-    # A task of one hop has no lead.
-    if len(histories) < 2:
-        raise ValueError(f"a question of two hops needs two facts, {result.example.id} records {len(histories)}")
     return _LeadAndLast(histories[0], histories[-1])

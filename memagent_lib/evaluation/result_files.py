@@ -62,16 +62,12 @@ def results_by_file(path: str | Path) -> dict[Path, list[Result]]:
     """
     path = Path(path)
     if path.is_dir():
-        folder = path
         files = sorted(file for file in path.glob("*.jsonl") if file.name != DOCUMENTS)
     else:
-        folder = path.parent
-        files = [path]
-    # A folder without any results is reported by the name that its results would have.
-    missing = [file for file in files or [path / RESULTS] if not file.is_file()]
-    if missing:
-        raise MissingFile(f"no results at {missing[0]}")
-    documents = read_documents(folder / DOCUMENTS)
+        files = [path] if path.is_file() else []
+    if not files:
+        raise MissingFile(f"no results at {path}")
+    documents = read_documents(files[0].parent / DOCUMENTS)
     return {
         file: [Result.from_record(record, documents.get(record["document"])) for record in records(file)]
         for file in files
@@ -107,10 +103,8 @@ def write_results(results: Iterable[Result], folder: str | Path, limit_bytes: in
 
 
 def _wrong_and_right(results: Iterable[Result]) -> Iterator[Result]:
-    wrong: list[Result] = []
-    right: list[Result] = []
-    for result in results:
-        (right if result.correct else wrong).append(result)
-    # Wrong ones first: people look into failures.
-    for pair in zip_longest(wrong, right):
-        yield from (result for result in pair if result is not None)
+    """Yield wrong and right results in turn, wrong ones first: people look into failures."""
+    results = list(results)
+    wrong = (result for result in results if not result.correct)
+    right = (result for result in results if result.correct)
+    return filter(None, chain.from_iterable(zip_longest(wrong, right)))

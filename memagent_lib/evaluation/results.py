@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memagent_lib.data import Example, Span
 from memagent_lib.diagnostics import Diagnosis, diagnose, evidence_in
-from memagent_lib.evaluation.result_code import code_of_results
 from memagent_lib.journal import digest
 from memagent_lib.paths import absolute
-from memagent_lib.scoring import Score
+from memagent_lib.plugins import plugin_hash
+from memagent_lib.provenance import VIEW_ROOMS, code_hash
+from memagent_lib.scoring import Score, judge_hash
 from memagent_lib.trace import TURN_COLUMNS, Trace, Turn
 
 if TYPE_CHECKING:
@@ -25,6 +26,25 @@ if TYPE_CHECKING:
 
 TURN_TABLE = ["example", "reader", "chunks", "score", *TURN_COLUMNS, "evidence", "fate"]
 _EXAMPLE_FIELDS = ("id", "task", "question", "answers", "rule", "evidence")
+
+
+_JUDGING_ROOMS = ("scoring", "diagnostics")
+_OTHER_ROOMS = (*VIEW_ROOMS, "data", "documents", "evaluation", "panel", "rl", "sft", "sweeps", "tracking")
+"""Rooms that neither read nor judge."""
+
+
+def code_of_replies() -> str:
+    """Return 8 hex digits that change with any code or prompt template that can change a reply."""
+    return code_hash((*_OTHER_ROOMS, *_JUDGING_ROOMS))[:8]
+
+
+def code_of_results(rule: str, reader_file: str = "") -> str:
+    """Return 8 hex digits that change with any code that can change a reply, its diagnosis or its score by ``rule``.
+
+    ``reader_file`` is the ``FILE.py:NAME`` of your own reader; a rule may name such a file too.
+    """
+    reader = plugin_hash(reader_file) if reader_file else ""
+    return digest(f"{code_hash(_OTHER_ROOMS)} {judge_hash(rule)} {reader}")[:8]
 
 
 class LeftOutDocument(NamedTuple):
@@ -149,40 +169,34 @@ class Result:
                 chunk = turn.get("chunk")
                 if chunk and self.example.document[chunk["start"] : chunk["end"]] == chunk["text"]:
                     del chunk["text"]
-        # Leave out the document: it is stored beside the record, or can be rebuilt from the chunks.
         example = {name: getattr(self.example, name) for name in _EXAMPLE_FIELDS}
         return {
             "example": example | {"metadata": dict(self.example.metadata)},
             "document": self.document,
             "characters": self.characters,
-            "facts": self.evidence_texts,  # the key in all stored result files; another one would orphan them
+            "facts": self.evidence_texts,
             "reader": self.reader,
             "seconds": self.seconds,
             "trace": trace,
             "score": self.score and asdict(self.score),
             "error": self.error,
             "code": self.code,
-        } | ({"sharing": self.sharing} if self.sharing else {})
+            "sharing": self.sharing,
+        }
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], document: str | None = None) -> Result:
-        """Restore a result from its record.
-
-        Without ``document``, the document's text is joined from the chunks, or left out if they do not make up the
-        whole text.
-        """
+        """Restore a result from its record and its document's text, which is left out where it is not stored."""
+        text = document or ""
         trace = record["trace"]
-        chunks = [turn["chunk"] for turn in trace["turns"] if "chunk" in turn] if trace else []
-        text = _joined(record, chunks) if document is None else document
-        for chunk in chunks:
-            # A chunk stored without its text is a slice of the document (``to_record``).
-            chunk.setdefault("text", text[chunk["start"] : chunk["end"]])
+        for turn in trace["turns"] if trace else []:
+            if "chunk" in turn:  # a chunk stored without its text is a slice of the document
+                chunk = turn["chunk"]
+                chunk.setdefault("text", text[chunk["start"] : chunk["end"]])
         fields = dict(record["example"], document=text)
         fields["evidence"] = tuple(Span(*span) for span in fields["evidence"])
         fields["answers"] = tuple(fields["answers"])
-        left_out = None
-        if not text:
-            left_out = LeftOutDocument(record["document"], record["characters"], tuple(record["facts"]))
+        left_out = LeftOutDocument(record["document"], record["characters"], tuple(record["facts"]))
         return cls(
             example=Example(**fields),
             reader=record["reader"],
@@ -190,8 +204,8 @@ class Result:
             trace=trace and Trace.from_record(trace),
             score=record["score"] and Score(**record["score"]),
             error=record["error"],
-            sharing=Sharing(*record["sharing"]) if "sharing" in record else None,
-            left_out=left_out,
+            sharing=record["sharing"] and Sharing(*record["sharing"]),
+            left_out=None if text else left_out,
             code=record["code"],
         )
 
@@ -351,10 +365,6 @@ COLUMNS: dict[str, Column] = {
         _of_trace(lambda r: r.cost(_cached_tokens)), "prompt tokens that the engine had in its cache", "tokens", int,
     ),
     "seconds": Column(lambda r: round(r.seconds, 3), "the time that the reading took", "s", float),
-    "shared_reading": Column(
-        lambda r: "once for all" if r.sharing else "",
-        "whether the document was read once, before its questions were known",
-    ),
     "questions": Column(
         lambda r: r.sharing.questions if r.sharing else 1,
         "the questions that divide the reading's turns, tokens and seconds; its bad and cut memories count with the "
@@ -414,16 +424,3 @@ def _turns(result: Result) -> pd.DataFrame:
         evidence=[bool(evidence_in(turn, example.evidence)) for turn in result.trace.turns],
         fate=[fate and str(fate) for fate in result.diagnosis.fates],
     )
-
-
-def _joined(record: Mapping[str, Any], chunks: Iterable[Mapping[str, Any]]) -> str:
-    """Return the document joined from its chunks, or "" if they do not make up the recorded document."""
-    text = ""
-    # A passage that a search found, and the second memory of a merge, may start where a chunk does.
-    for chunk in sorted(chunks, key=lambda chunk: (chunk["start"], -chunk["end"])):
-        part = chunk.get("text") or ""
-        if chunk["start"] == len(text) and chunk["end"] - chunk["start"] == len(part):
-            text += part
-    # Some readers read only parts of a document, so its chunks need not make it up.
-    is_whole = len(text) == record["characters"] and digest(text) == record["document"]
-    return text if is_whole else ""

@@ -1,4 +1,4 @@
-"""Tables from result rows: accuracy with its interval per group, overviews of evaluations, and paired comparisons.
+"""Tables from result rows: accuracy with its interval per group, overviews, costs, and paired comparisons.
 
 This module depends on frames of result rows, not on agents or stores of runs.
 """
@@ -6,11 +6,12 @@ This module depends on frames of result rows, not on agents or stores of runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from memagent_lib.evaluation.intervals import RATE, Rate, paired_interval, rate
-from memagent_lib.evaluation.lines import (
+from memagent_lib.evaluation.results import COLUMNS, Result
+from memagent_lib.evaluation.rows import (
     ALL_TASKS,
     LINE,
     in_several_files,
@@ -22,35 +23,42 @@ from memagent_lib.evaluation.lines import (
     with_all_tasks,
     with_memory,
 )
-from memagent_lib.evaluation.results import COLUMNS, Result
 from memagent_lib.scoring import judge_name
 
 if TYPE_CHECKING:
     import pandas as pd
 
+BY_MODEL = "by the model judge"
+DIFFERENCE = ["left", "right", "chunks", "difference", "low", "high", "n", "documents", "right_only", "left_only"]
+"""The columns of paired differences."""
+COSTS = {
+    "tokens": "prompt and reply tokens, mean",
+    "turns": "replies of the model, mean",
+    "seconds": "seconds of a question, median",
+    "seconds_95": "seconds of a question, 95th percentile",
+    "gflops": "arithmetic operations of the model in billions, mean",
+}
+"""The costs of a question, and what they are. Tokens count even if a prefix cache has saved their computation.
+
+Seconds are those of one reading among all that ran at the same time, or a question's part of a reading for several.
+"""
+
 
 def summarise(frame: pd.DataFrame, by: Sequence[str] = ("reader", "chunks")) -> pd.DataFrame:
     """Return one row per group: accuracy with its 95 % interval, counts, and means of other columns.
 
-    ``scored_documents`` counts the documents of the ``scored`` questions, from which
-    :func:`~memagent_lib.evaluation.intervals.rate` has the interval. :data:`COLUMNS` declares which columns are
-    averaged. The accuracy is NaN if every example of the group failed.
+    ``scored_documents`` counts the documents of the ``scored`` questions; ``failed`` readings have no score, and on
+    ``unclear`` ones the judge, a model, did not decide. :data:`COLUMNS` declares which columns are averaged.
     """
     import pandas as pd
 
-    # Rows that were saved by an older version lack newer columns.
     averaged = [name for name in mean_columns() if name in frame]
     rows = []
     for key, group in frame.groupby(list(by), dropna=False):
-        means = group[averaged].astype(float).mean()
-        rows.append((*key, *rate_of(group), *_without_score(group), *means))
-    return pd.DataFrame(rows, columns=[*by, *RATE, "failed", "undecided", *averaged])
-
-
-def _without_score(rows: pd.DataFrame) -> tuple[int, int]:
-    """Return how many readings failed, and how many have an answer on which the judge, a model, did not decide."""
-    failed = rows["error"].notna()
-    return int(failed.sum()), int((rows["score"].isna() & ~failed).sum())
+        failed = group["error"].notna()
+        unclear = group["score"].isna() & ~failed
+        rows.append((*key, *rate_of(group), failed.sum(), unclear.sum(), *group[averaged].astype(float).mean()))
+    return pd.DataFrame(rows, columns=[*by, *RATE, "failed", "unclear", *averaged])
 
 
 def rate_of(rows: pd.DataFrame, column: str = "score") -> Rate:
@@ -59,25 +67,16 @@ def rate_of(rows: pd.DataFrame, column: str = "score") -> Rate:
     Failed readings have no score: they are counted as failed, not as wrong.
     """
     rows = rows[rows[column].notna()]
-    return rate(rows[column].astype(float).tolist(), documents_of(rows))
+    return rate(rows[column].astype(float).tolist(), _documents(rows))
 
 
-def documents_of(rows: pd.DataFrame) -> list[Hashable]:
-    """Return the document of each row, by its hash. A row of an older version, without one, counts as a document."""
-    if "document" not in rows:
-        return list(range(len(rows)))
-    return rows["document"].astype(object).where(rows["document"].notna(), list(range(len(rows)))).tolist()
+def _documents(rows: pd.DataFrame) -> list[Any]:
+    return rows["document"].tolist() if "document" in rows else list(range(len(rows)))
 
 
 def mean_columns() -> list[str]:
     """Return the names of the columns that summaries average."""
     return [name for name, column in COLUMNS.items() if column.mean]
-
-
-BAD_MEMORIES = "bad memories"
-BY_MODEL = "by the model judge"
-DIFFERENCE = ["left", "right", "chunks", "difference", "low", "high", "n", "documents", "right_only", "left_only"]
-"""The columns of paired differences."""
 
 
 def table(results: pd.DataFrame) -> pd.DataFrame:
@@ -86,7 +85,7 @@ def table(results: pd.DataFrame) -> pd.DataFrame:
     Rows name policy, reader and, if any varied, the settings. With several tasks, the first rows are over all tasks,
     and each task's rows follow. If a reply was no memory, a last column counts the turns with one.
     """
-    rows = overall_first(by_judge(with_all_tasks(keyed(results), LINE)))
+    rows = by_judge(with_all_tasks(keyed(results), LINE))
     names = [*(name for name in LINE if name != "varied" or rows["varied"].any()), "judge"]
     if rows["task"].nunique() > 1:
         names.insert(0, "task")
@@ -96,6 +95,8 @@ def table(results: pd.DataFrame) -> pd.DataFrame:
     # pivot sorts by name, but lines stay in the order of the rows.
     order = list(rows[names].drop_duplicates().itertuples(index=False, name=None))
     wide = wide.reindex(order).rename(columns=_length_name).rename_axis(columns=None).reset_index()
+    if "task" in names:
+        wide = wide.sort_values("task", key=lambda tasks: tasks != ALL_TASKS, kind="stable", ignore_index=True)
     return _with_bad_memories(wide, rows, names).rename(columns={"varied": "settings"})
 
 
@@ -107,25 +108,27 @@ def _length_name(chunks: float) -> str:
 
 def _with_bad_memories(wide: pd.DataFrame, rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Add a column that counts the turns whose reply was no memory, if there are any."""
-    if "bad_memories" not in rows or not rows["bad_memories"].fillna(0).any():  # rows of an older version lack it
+    if "bad_memories" not in rows or not rows["bad_memories"].fillna(0).any():
         return wide
     counts = rows.groupby(list(by), dropna=False)["bad_memories"].sum().astype(int)
-    return wide.merge(counts.rename(BAD_MEMORIES).reset_index(), on=list(by), how="left")
+    return wide.merge(counts.rename("bad memories").reset_index(), on=list(by), how="left")
+
+
+def _rate_cell(row: Mapping[str, Any]) -> str:
+    """Return a table cell: a rate with its interval and n, and how many have no score; no rate if none has one."""
+    notes = [f"{row[why]:,} {why}" for why in ("failed", "unclear") if row[why]]
+    return ", ".join([str(Rate.of(row)), *notes])
 
 
 def by_judge(results: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with the rule as their ``judge``, then those that a model judged, with its verdict as score.
-
-    Rows that :func:`with_all_tasks` returned have a judge already.
-    """
+    """Return the rows of :func:`with_all_tasks`, then those that a model judged, with its verdict as score."""
     import pandas as pd
 
-    rows = results if "judge" in results else results.assign(judge=results["rule"].fillna("").map(judge_name))
     if "model_verdict" not in results:
-        return rows
-    by_model = rows[rows["model_judge"].notna()]
+        return results
+    by_model = results[results["model_judge"].notna()]
     by_model = by_model.assign(judge=by_model["model_judge"], score=by_model["model_verdict"].astype(float))
-    return pd.concat([rows, by_model], ignore_index=True)
+    return pd.concat([results, by_model], ignore_index=True)
 
 
 def judges(results: pd.DataFrame) -> str:
@@ -135,7 +138,7 @@ def judges(results: pd.DataFrame) -> str:
 
 
 def overview(results: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per task, reader and file or length: judges, n, failures, score with interval, evidence.
+    """Return one row per task, reader and file: judges, n, failures, score with interval, evidence.
 
     With several tasks, the first rows, one per reader, are over all of them. ``capture`` is the share of the evidence
     that was captured, and ``retention`` the share of that which was retained. A model judge has a column with its own
@@ -143,86 +146,47 @@ def overview(results: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    by = ["task", "reader", grouping_of(results)]
-    results = with_all_tasks(results, ["reader"], by[-1:])
-    summary = summarise(results, by)
+    by = ["task", "reader", "file", "judge"]
+    rows = _of_files(results)
+    # All rows of a file have one cell, whatever their judges.
+    rows["judge"] = rows.groupby(by[:3])["judge"].transform(lambda names: ", ".join(sorted(set(names))))
+    summary = by_task(summarise(rows, by), results, by[:3])
     summary["score"] = [_rate_cell(row) for row in summary.to_dict("records")]
     summary["n"] = summary["scored"] + summary["failed"]
     for name in ("capture", "retention"):
         summary[name] = ["" if pd.isna(share) else f"{100 * share:.1f} %" for share in summary[name]]
-    rules = results.groupby(by, dropna=False)["rule"].agg(lambda rules: ", ".join(_judge_names(rules)))
-    summary = summary.merge(rules.rename("judge").reset_index(), on=by)
-    summary = by_task(summary, results, by)
-    columns = [*by, "judge", "n", "failed", "score", "capture", "retention"]
-    if "model_verdict" in results and results["model_verdict"].notna().any():
-        verdicts = [(*key, _verdict_cell(rows)) for key, rows in results.groupby(by, dropna=False)]
-        summary = summary.merge(pd.DataFrame(verdicts, columns=[*by, BY_MODEL]), on=by)
+    columns = [*by, "n", "failed", "score", "capture", "retention"]
+    if "model_judge" in rows and rows["model_judge"].notna().any():
+        verdicts = summarise(rows[rows["model_judge"].notna()].assign(score=rows["model_verdict"].astype(float)), by)
+        verdicts[BY_MODEL] = [_rate_cell(row) for row in verdicts.to_dict("records")]
+        summary = summary.merge(verdicts[[*by, BY_MODEL]], on=by, how="left")
         columns.insert(columns.index("score") + 1, BY_MODEL)
-    return with_text_lengths(_with_bad_memories(summary[columns], results, by), by[-1])
+    return _with_bad_memories(summary[columns], rows, by)
 
 
-def with_text_lengths(table: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Return a table with its column of files or lengths as text, which is empty in rows over all tasks."""
-    as_text = table[name].map(lambda value: value if isinstance(value, str) else f"{int(value):,}", na_action="ignore")
-    return table.assign(**{name: as_text.astype(object).fillna("")})
-
-
-def _verdict_cell(rows: pd.DataFrame) -> str:
-    """Return a table cell with the rate of a model judge's verdicts; undecided ones are left out."""
-    judged = rows[rows["model_judge"].notna() & rows["error"].isna()]
-    decided = rate_of(judged, "model_verdict")
-    cell = str(decided) if decided.n else "none decided"
-    left = len(judged) - decided.n
-    return f"{cell}, {left:,} undecided" if left and decided.n else cell
+def _of_files(results: pd.DataFrame) -> pd.DataFrame:
+    """Return rows with those over all tasks first, whose file is ""; so is that of examples made in memory."""
+    rows = with_all_tasks(results, ["reader"], ["file"])
+    return rows.assign(file=rows["file"].fillna(""))
 
 
 def by_task(table: pd.DataFrame, results: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Sort rows by task, reader and length or file, the columns of ``by``; readers in the order of the results.
+    """Sort rows by task, reader and file, the columns of ``by``: rows over all tasks first, readers as in the results.
 
-    Rows over all tasks come first.
+    Numbers in names sort by value: ``test_4`` before ``test_16``.
     """
-    task, reader, _ = by
-    readers = list(results[reader].unique())
-    order = sorted(table.index, key=lambda at: (natural(table.at[at, task]), readers.index(table.at[at, reader])))
-    return overall_first(by_length(table.loc[order], by))
+    readers = list(results[by[1]].unique())
 
+    def place(at: int) -> tuple[Any, ...]:
+        task, reader, file = (table.at[at, name] for name in by)
+        return task != ALL_TASKS, natural(task), readers.index(reader), natural(str(file))
 
-def overall_first(rows: pd.DataFrame) -> pd.DataFrame:
-    """Move rows over all tasks to the top; keep the order otherwise."""
-    return rows.sort_values("task", key=lambda tasks: tasks != ALL_TASKS, kind="stable", ignore_index=True)
-
-
-def by_length(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Sort rows by the last column of ``by``, a length or a file: ``test_4`` before ``test_16``, unknown ones last.
-
-    Groups of the other columns stay in the order in which they first appear.
-    """
-    *others, last = by
-    group = table.groupby(others, sort=False, dropna=False).ngroup()
-    order = sorted(table.index, key=lambda at: (group[at], natural(str(table.at[at, last]))))
-    return table.loc[order].reset_index(drop=True)
-
-
-def grouping_of(results: pd.DataFrame) -> str:
-    """Return the column by which an overview tells documents apart: their file, or their length."""
-    # Rows of another origin may lack files or lengths in chunks; only characters are always known.
-    return next((name for name in ("file", "chunks") if results[name].notna().all()), "document_chars")
-
-
-def _rate_cell(row: Mapping[str, Any]) -> str:
-    """Return a table cell: a rate with its interval and n, and how many have no score; no rate if none has one."""
-    cell = str(Rate.of(row))
-    for why in ("failed", "undecided"):
-        if row[why]:
-            cell += f", {row[why]:,} {why}"
-    return cell
+    return table.loc[sorted(table.index, key=place)].reset_index(drop=True)
 
 
 def bad_memory_notes(results: pd.DataFrame) -> list[str]:
     """Return a sentence per reader with replies that were no memories: how many, and in how many of its readings."""
     notes: list[str] = []
-    if "bad_memories" not in results:  # rows of an older version
-        return notes
     for reader, rows in results.groupby("reader", sort=False):
         count = int(rows["bad_memories"].sum())
         if count:
@@ -251,24 +215,18 @@ def mixtures(results: pd.DataFrame) -> list[str]:
     """
     warnings = []
     for task, rows in results.groupby("task", sort=False):
-        rules = _judge_names(rows["rule"])
+        rules = sorted(set(map(judge_name, rows["rule"].dropna())))
         if len(rules) > 1:
             warnings.append(f"{task} was judged by several rules: {', '.join(rules)}")
     codes = sorted(results["code"].dropna().unique())
     if len(codes) > 1:
         warnings.append(f"results of {len(codes)} versions of the code are mixed: {', '.join(codes)}")
-    if "sampling_left_out" in results:  # earlier files lack it
-        for settings, count in results["sampling_left_out"].value_counts().items():
-            warnings.append(f"the server refused {settings} in {count:,} of {len(results):,} readings")
-    if "policy" in results:
-        repeated = int(in_several_files(results).sum())
-        if repeated:
-            warnings.append(f"{repeated:,} readings are of documents that are in several data files; they count once")
+    for settings, count in results["sampling_left_out"].value_counts().items():
+        warnings.append(f"the server refused {settings} in {count:,} of {len(results):,} readings")
+    repeated = int(in_several_files(results).sum())
+    if repeated:
+        warnings.append(f"{repeated:,} readings are of documents that are in several data files; they count once")
     return warnings
-
-
-def _judge_names(rules: pd.Series) -> list[str]:
-    return sorted(set(map(judge_name, rules.dropna())))
 
 
 def fates_at_the_end(readings: Mapping[str, Sequence[Result]]) -> pd.DataFrame:
@@ -288,16 +246,13 @@ def paired(results: pd.DataFrame, left: str, right: str, reader: str = "") -> pd
     A line is given by its own name, or by that of its policy and the ``reader``. Columns: ``left`` and ``right``, the
     ``difference`` of the mean scores (right minus left), its 95 % interval ``low, high``, the number of questions
     ``n`` and of their ``documents``, and the numbers of questions on which one line scored higher (``right_only``,
-    ``left_only``). A question that failed for either line is left out.
+    ``left_only``). A question that failed for either line, or that two rules judged, is left out.
     """
     rows = keyed(results)
     names = [rows_of(rows, name, reader)["line"].iloc[0] for name in (left, right)]
     made = _differences(rows[rows["score"].notna()], *names)
     if made.empty:
-        raise ValueError(
-            f"{names[0]!r} and {names[1]!r} have read no document in common; evaluate both on the same data"
-        )
-    made.attrs["names"] = tuple(names)
+        raise ValueError(f"{names[0]!r} and {names[1]!r} have no question in common that one rule has judged")
     return made
 
 
@@ -324,18 +279,18 @@ def _differences(scored: pd.DataFrame, left: str, right: str) -> pd.DataFrame:
     """Return a row per length with the paired difference of two lines; none without a document in common."""
     import pandas as pd
 
-    sides = [scored[scored["line"] == name] for name in (left, right)]
-    of_left, of_right = (side.set_index(question_columns(*sides)) for side in sides)
+    # Scores of two rules are never subtracted.
+    same = [*question_columns(scored), *(["rule"] if "rule" in scored else [])]
+    of_left, of_right = (scored[scored["line"] == name].set_index(same) for name in (left, right))
     both = of_left[["chunks"]].assign(left=of_left["score"]).join(of_right["score"].rename("right"), how="inner")
-    both = both.reset_index()
     made = []
-    for chunks, pairs in both.groupby("chunks", dropna=False):
-        documents = documents_of(pairs)
+    for chunks, pairs in both.reset_index().groupby("chunks", dropna=False):
+        documents = _documents(pairs)
         low, high = paired_interval(pairs["left"].tolist(), pairs["right"].tolist(), documents)
         comparison = {
             "left": left,
             "right": right,
-            "chunks": math.nan if math.isnan(chunks) else int(chunks),
+            "chunks": chunks if math.isnan(chunks) else int(chunks),
             "difference": pairs["right"].mean() - pairs["left"].mean(),
             "low": low,
             "high": high,
@@ -346,3 +301,86 @@ def _differences(scored: pd.DataFrame, left: str, right: str) -> pd.DataFrame:
         }
         made.append(comparison)
     return pd.DataFrame(made, columns=DIFFERENCE)
+
+
+def costs(results: pd.DataFrame, by: Sequence[str] = ("line", "chunks")) -> pd.DataFrame:
+    """Return one row per group with its number of questions ``n`` and :data:`COSTS`.
+
+    Groups have the order of the rows, but the values of the last column, such as lengths, ascend. Failed readings are
+    left out, because they were stopped early. ``gflops`` is a column only if some row has its FLOPs, which are unknown
+    without the model's shape.
+    """
+    rows = keyed(results) if {"line", "variant", "varied"} & set(by) else results
+    rows = rows[rows["turns"].notna()]
+    numbers = rows.reindex(columns=["turns", "seconds", "prompt_tokens", "reply_tokens", "flops"]).astype(float)
+    tokens = numbers["prompt_tokens"] + numbers["reply_tokens"]
+    rows = rows.assign(turns=numbers["turns"], seconds=numbers["seconds"], tokens=tokens, flops=numbers["flops"] / 1e9)
+    grouped = rows.groupby(list(by), sort=False, dropna=False)
+    table = grouped.size().rename("n").to_frame()
+    for name in ("tokens", "turns"):
+        table[name] = grouped[name].mean()
+    table["seconds"] = grouped["seconds"].median()
+    table["seconds_95"] = grouped["seconds"].quantile(0.95)
+    if rows["flops"].notna().any():
+        table["gflops"] = grouped["flops"].mean()
+    table = table.reset_index()
+    *others, last = by
+    if others:  # rows have the longest documents first, as they are read
+        group = table.groupby(others, sort=False, dropna=False).ngroup()
+        order = sorted(table.index, key=lambda at: (group[at], natural(str(table.at[at, last]))))
+        table = table.loc[order].reset_index(drop=True)
+    return table
+
+
+def cost_overview(results: pd.DataFrame) -> pd.DataFrame:
+    """Return the costs per task, reader and file, the rows of :func:`overview`, as text for a terminal."""
+    by = ["task", "reader", "file"]
+    table = by_task(costs(_of_files(results), by), results, by)
+    for name in COSTS:
+        if name in table:
+            table[name] = [amount(value) for value in table[name]]
+    return table.rename(columns={"seconds": "seconds (median)", "seconds_95": "(95 %)", "gflops": "GFLOPs"})
+
+
+def amount(value: float) -> str:
+    """Return a cost as text: whole numbers from 10 on, else two digits."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def score_and_cost(results: pd.DataFrame, cost: str = "tokens") -> pd.DataFrame:
+    """Return one row per line: ``cost``, ``accuracy`` with its 95 % interval, ``n``, ``documents`` and ``pareto``.
+
+    Only the questions that every line has scored count, so all lines answer the same questions. ``pareto`` is whether
+    no other line is at least as good for less, or better at the same cost. Raises ``ValueError`` for rows without the
+    cost, and if no document was scored by every line.
+    """
+    import pandas as pd
+
+    rows = keyed(results)
+    rows = rows[rows["score"].notna()]
+    lines_of_document = rows.groupby(question_columns(rows))["line"].transform("nunique")
+    rows = rows[lines_of_document == rows["line"].nunique()]
+    if rows.empty:
+        raise ValueError("no document was scored by every line; select lines that have read the same data")
+    measured = costs(rows, ["line"]).set_index("line")
+    if cost not in measured:
+        raise ValueError(f"the rows have no cost {cost!r}; they have {', '.join(measured.columns[1:])}")
+    made = []
+    for line, group in rows.groupby("line", sort=False):
+        found = rate_of(group)
+        made.append(
+            {"line": line, "reader": group["reader"].iloc[0], cost: measured.loc[line, cost], "accuracy": found.value}
+            | {"low": found.low, "high": found.high, "n": found.n, "documents": found.documents}
+        )
+    frame = pd.DataFrame(made)
+    frame["pareto"] = [not _is_beaten(row, made, cost) for row in made]
+    return frame
+
+
+def _is_beaten(row: dict, others: Sequence[dict], cost: str) -> bool:
+    """Return whether another line has no lower accuracy and no higher cost, and differs in one of the two."""
+    mine = (row["accuracy"], row[cost])
+    return any(
+        other["accuracy"] >= row["accuracy"] and other[cost] <= row[cost] and (other["accuracy"], other[cost]) != mine
+        for other in others
+    )

@@ -28,7 +28,7 @@ _WORDS = {
 }
 _SHARES = ("capture", "retention")
 _COUNTS = ("chunks", "failed")
-_IN_OTHERS = ("low", "high", "scored_documents", "undecided")
+_IN_OTHERS = ("low", "high", "scored_documents", "unclear")
 """Columns whose values are in the cells of others: the accuracy's, and n's."""
 _AMOUNTS = ("tokens", "turns", "seconds", "seconds_95", "gflops")
 
@@ -84,7 +84,7 @@ def _cell(name: str, row: dict[str, Any]) -> tuple[float | str, str]:
         return float(value), Rate.of(row).percent
     if name == "scored":
         size = sample_size(value, row["scored_documents"])
-        return float(value), f"{size}, {row['undecided']:,} undecided" if row["undecided"] else size
+        return float(value), f"{size}, {row['unclear']:,} unclear" if row["unclear"] else size
     if name in _SHARES:
         return float(value), f"{100 * value:.1f} %"
     if name in _COUNTS:

@@ -1,23 +1,25 @@
-"""Evaluations in MLflow: log results, and load them again.
+"""Evaluations in MLflow: log results with the agent that read them, and load both again.
 
 A run has its results in four forms: files of records (:mod:`memagent_lib.evaluation`), a table, metrics with the length
-as their step, and MLflow traces.
+as their step, and MLflow traces. A server's key or password is never recorded.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from memagent_lib.agent import Agent
-from memagent_lib.backends import shape_of
+from memagent_lib.agent import Agent, AgentSettings, open_agent
+from memagent_lib.backends import Sampling, shape_of
 from memagent_lib.evaluation import (
     COLUMNS,
     EvaluationPlan,
@@ -31,14 +33,16 @@ from memagent_lib.evaluation import (
     mixtures,
     question_columns,
     read_results,
+    row_settings,
     save_rows,
     summarise,
     to_frame,
     with_memory,
     write_results,
-)  # fmt: skip
+)
 from memagent_lib.journal import digest
 from memagent_lib.paths import absolute
+from memagent_lib.prompts import Template
 from memagent_lib.readers import SHARED_QUESTION
 from memagent_lib.tracking.runs import Experiment, Run, policy_name
 from memagent_lib.tracking.store import TrackingError
@@ -46,7 +50,9 @@ from memagent_lib.tracking.traces import log_traces, trace_id_of
 
 RESULTS_FOLDER = "results"
 ROWS = "results.parquet"
-_MOST_NAME_BYTES = 200  # file systems have room for 255, with what a file has around its name while it is written
+AGENT = "agent.json"
+_MOST_NAME_CHARS = 60  # a character may take four of the 255 bytes that file systems have room for
+_LOG = logging.getLogger("memagent_lib")
 
 
 def log_results(
@@ -73,26 +79,21 @@ def log_results(
     if judgement:
         frame = frame.assign(**judgement.columns)
         run.tags({"model_judge": judgement.judge, "model_judge_prompt": judgement.prompt_hash})
+        run.metrics({f"model_judge/{name}": value for name, value in judgement.metrics(results).items()})
     run.table(frame, ROWS)
     run.table(frame, Path(ROWS).with_suffix(".csv").name)  # which MLflow's page previews
-    lengths = sorted(frame["chunks"].dropna().astype(int).unique())
     readers = ", ".join(frame["reader"].unique())
-    run.tags({"readers": readers, "lengths": ", ".join(map(str, lengths)) or "not in chunks"})
-    if "policy" in labels:
-        run.tags({"policy": labels["policy"]})
+    run.tags({"readers": readers} | ({"policy": labels["policy"]} if "policy" in labels else {}))
     used = run.uses(model) if model else None
     # A document in several data files has several rows, but counts once.
     counted = frame[~in_several_files(frame)]
     scored = counted[counted["score"].notna()]
-    if len(scored):
-        # The score is the first metric, on which MLflow's comparison of runs opens. With the baselines in its mean, it
-        # would depend on how many there are.
-        memories = with_memory(counted)
-        main = (memories if len(memories) else counted)["reader"].iloc[0]
-        own = scored[scored["reader"] == main]
-        if len(own):
-            run.tags({"score_of": main})
-            run.metrics({"score": own["score"].mean(), "seconds_per_reading": own["seconds"].mean()}, model=used)
+    # With the baselines in its mean, the score would depend on how many there are.
+    main = next(iter(pd.concat([with_memory(counted), counted])["reader"]), "")
+    own = scored[scored["reader"] == main]
+    if len(own):
+        run.tags({"score_of": main})
+        run.metrics({"score": own["score"].mean(), "seconds_per_reading": own["seconds"].mean()}, model=used)
     run.metrics({"scored": len(scored), "failed": int(counted["error"].notna().sum())})
     # MLflow's steps are numbers, so 0 stands for documents whose length in chunks is unknown.
     by_length = counted.assign(chunks=counted["chunks"].astype(float).fillna(0))
@@ -100,13 +101,11 @@ def log_results(
         names = ("accuracy", "low", "high", *mean_columns())
         metrics = {f"{row['reader']}/{name}": row[name] for name in names if not pd.isna(row[name])}
         run.metrics(metrics, int(row["chunks"]), used)
-    if judgement:
-        run.metrics({f"model_judge/{name}": value for name, value in judgement.metrics(results).items()})
-        frame.attrs["model_judge"] = judgement.summary(results)
     warnings = mixtures(frame)
     if warnings:
         run.tags({"mixed": "; ".join(warnings)})
     log_readings(run, results, **labels)
+    frame.attrs["model_judge"] = judgement.summary(results) if judgement else ""
     return frame
 
 
@@ -140,56 +139,53 @@ def evaluate_files(
 
     ``memagent evaluate`` and the notebook 03_evaluate call this. Finished turns and results are saved below ``folder``,
     so the same call continues after a crash. The rows are saved there as ``POLICY.parquet``, so that figures can
-    compare several policies. Earlier rows in that file remain, except those with the reader, data file and settings of
-    new rows; ``attrs["replaced"]`` of the rows has notes on these. A ``judge`` gives its verdicts after all readings,
-    in columns of their own.
+    compare several policies; ``attrs["replaced"]`` of the rows has notes on earlier rows that they replace
+    (:func:`~memagent_lib.evaluation.save_rows`). A ``judge`` gives its verdicts after all readings, in columns of their
+    own.
     """
     policy = policy or policy_name(model)
     run.data(*plan.files)
     readings = absolute(folder) / "readings"
     results = evaluate_plan(agent, plan, readings, concurrency)
     judgement = judge and judge.judge(results, readings, concurrency)
-    settings = settings_of(agent)
-    if plan.shared_reading not in ("", SHARED_QUESTION):
-        settings["shared_question"] = [plan.shared_reading if result.sharing else "" for result in results]
-    labels = {"policy": policy, "chunk_tokens": settings["chunk_tokens"]}
-    rows = log_results(run, results, model, judgement, settings, **labels)
+    alone = settings_of(agent)
+    shared = settings_of(agent, plan.shared_reading)["settings"]
+    settings = alone | {"settings": [shared if result.sharing else alone["settings"] for result in results]}
+    rows = log_results(run, results, model, judgement, settings, policy=policy, chunk_tokens=settings["chunk_tokens"])
     rows.attrs["replaced"] = save_rows(rows, folder, rows_file(policy))
     if rows.attrs["replaced"]:
         run.tags({"replaced": "; ".join(rows.attrs["replaced"])})
     return results, rows
 
 
-def settings_of(agent: Agent) -> dict[str, Any]:
-    """Return the settings of an agent that change its replies, as columns of result rows.
+def settings_of(agent: Agent, shared_reading: str = "") -> dict[str, Any]:
+    """Return the columns of result rows that tell evaluations of one policy and reader apart.
 
-    Their names are those of ``SETTINGS`` and ``FINGERPRINTS`` of :mod:`memagent_lib.evaluation.lines`.
+    ``settings`` has all settings that change replies; ``weights`` and ``wording`` are hashes of the model and of the
+    prompts.
     """
     identity = agent.identity
     template = asdict(agent.encoder.template)
-    sampling = dict(identity["sampling"])
-    found = identity["budget"] | {
-        "template": template.pop("name"),
-        "wording": digest(json.dumps(template, sort_keys=True))[:8],
-        "temperature": sampling["temperature"],
-        "top_p": sampling["top_p"],
-        # Greedy replies do not depend on the seed.
-        "sampling_seed": sampling["seed"] if sampling["temperature"] else None,
-        "weights": identity["model"][:8],
-    }
-    for name in ("chat_template", "extra"):
+    settings = identity["budget"] | {"template": template.pop("name")}
+    settings |= {name: value for name, value in identity["sampling"].items() if name != "seed"}
+    if settings["temperature"]:  # greedy replies do not depend on the seed
+        settings["sampling_seed"] = identity["sampling"]["seed"]
+    for name in ("chat_template", "extra", "on_bad_memory"):
         if name in identity:
-            found[name] = json.dumps(identity[name], sort_keys=True)
-    if "on_bad_memory" in identity:
-        found["on_bad_memory"] = identity["on_bad_memory"]
-    return found
+            settings[name] = identity[name]
+    if shared_reading:
+        settings["shared_reading"] = "once for all" if shared_reading == SHARED_QUESTION else shared_reading
+    return {
+        "settings": row_settings(settings),
+        "chunk_tokens": agent.encoder.budget.chunk_tokens,
+        "weights": identity["model"][:8],
+        "wording": digest(json.dumps(template, sort_keys=True))[:8],
+    }
 
 
 def rows_file(policy: str) -> str:
     """Return the name of the file with the rows of ``policy``, without its suffix; no two policies share one."""
-    name = "".join(c if c.isalnum() or c in "-_. " else "-" for c in policy)
-    if len(name.encode()) > _MOST_NAME_BYTES:
-        name = name[:50]
+    name = "".join(c if c.isalnum() or c in "-_. " else "-" for c in policy)[:_MOST_NAME_CHARS]
     return name if name == policy else f"{name}-{digest(policy)[:6]}"
 
 
@@ -203,25 +199,14 @@ def log_readings(run: Run, results: Iterable[Result], limit_bytes: int = 64 << 2
     with tempfile.TemporaryDirectory() as folder:
         left_out = write_results(results, folder, limit_bytes)
         run.file(folder, RESULTS_FOLDER)
-    thinned = log_traces(run, results, **tags)
-    run.metrics(
-        {
-            "results_left_out": left_out,
-            "mlflow_traces_left_out": thinned.traces,
-            "mlflow_turns_left_out": thinned.turns,
-        }
-    )
+    traces, turns = log_traces(run, results, **tags)
+    run.metrics({"results_left_out": left_out, "mlflow_traces_left_out": traces, "mlflow_turns_left_out": turns})
 
 
 def load_results(run: Run) -> list[Result]:
     """Return the results that a run has logged, with their examples. Raises :class:`TrackingError` if it has none."""
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            return read_results(run.fetch(RESULTS_FOLDER, folder))
-        except TrackingError as failure:
-            raise TrackingError(
-                f"run {run.id} has no results in {run.artifacts}; runs of 03_evaluate and of training do"
-            ) from failure
+        return read_results(run.fetch(RESULTS_FOLDER, folder))
 
 
 def load_readings(
@@ -234,30 +219,17 @@ def load_readings(
     into their run (:func:`log_readings`) are missing.
     """
     rows = keyed(rows)
-    selected = rows
-    if reader:
-        selected = selected[selected["reader"] == reader]
-    if chunks:
-        selected = selected[selected["chunks"] == chunks]
     readings: dict[str, list[Result]] = {variant: [] for variant in rows["variant"].unique()}
+    selected = rows[(rows["reader"] == reader) | (not reader)]
+    selected = selected[(selected["chunks"] == chunks) | (not chunks)]
     for run_id, of_run in selected.groupby("run_id", sort=False):
         for variant, found in by_variant(load_results(experiment.join(run_id, deleted=True)), of_run).items():
             readings[variant] += found
-    for variant, found in readings.items():
-        if (reader or chunks) and not found:
-            errors = selected.loc[selected["variant"] == variant, "error"].dropna()
-            if len(errors):
-                raise TrackingError(
-                    f"all readings of {variant!r} that were selected have failed ({len(errors):,}), the first with: "
-                    f"{errors.iloc[0]}"
-                )
-            there = rows[rows["variant"] == variant]
-            lengths = ", ".join(map(str, sorted(there["chunks"].dropna().astype(int).unique()))) or "no set number of"
-            readers = ", ".join(sorted(there["reader"].unique()))
-            where = (f" at {chunks} chunks" if chunks else "") + (f" with the reader {reader!r}" if reader else "")
-            raise TrackingError(
-                f"no readings of {variant!r}{where}; there are results at {lengths} chunks with {readers}"
-            )
+    empty = [variant for variant, found in readings.items() if not found]
+    if empty and (reader or chunks):
+        errors = selected.loc[selected["variant"] == empty[0], "error"].dropna()
+        why = f"the first of {len(errors):,} failed with: {errors.iloc[0]}" if len(errors) else "there are no such rows"
+        raise TrackingError(f"no readings of {empty[0]!r} with reader {reader!r} and chunks {chunks}: {why}")
     return readings
 
 
@@ -271,3 +243,51 @@ def by_variant(results: Iterable[Result], rows: pd.DataFrame) -> dict[str, list[
         if result.trace is not None and variant is not None:
             readings.setdefault(variant, []).append(result)
     return readings
+
+
+def log_agent(run: Run, agent: Agent, model: str, backend: str, **options: Any) -> None:
+    """Log how to open an agent again, for :func:`agent_openers`, as the artifact ``agent.json``.
+
+    ``model``, ``backend`` and ``options`` (such as ``tokenizer`` and ``api``) are what :func:`open_agent` was called
+    with; prompts, sizes, sampling, and the server's address and request fields come from the agent itself.
+    """
+    encoder = agent.encoder
+    arguments = encoder.tokenizer.chat_arguments
+    settings = AgentSettings.of(encoder.template, encoder.budget, agent.reader.source, arguments, agent.on_bad_memory)
+    opening = asdict(settings) | {"model": str(model), "backend": backend, "sampling": agent.identity["sampling"]}
+    own = {name: getattr(agent.backend, name, None) for name in ("base_url", "extra", "window")}
+    opening |= {name: value for name, value in (own | options).items() if value}
+    run.text(json.dumps({"weights": agent.weights, "opening": opening}, indent=1, default=str), AGENT)
+
+
+def agent_openers(experiment: Experiment, runs: Mapping[str, str]) -> dict[str, Callable[[], Agent]]:
+    """Return a function for each name that opens the agent of its run, with the settings with which the run read.
+
+    ``runs`` maps names to ids of runs. A run without ``agent.json``, of training or of an earlier version, has no
+    function; a warning says so. The functions raise :class:`TrackingError` if the model has other weights now.
+    """
+    openers = {}
+    for name, run_id in runs.items():
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                text = experiment.join(run_id).fetch(AGENT, folder).read_text(encoding="utf-8")
+        except TrackingError:
+            _LOG.warning(
+                "the run %s of %s does not record its agent, so its memories cannot be edited and read on; evaluate "
+                "again, or give show(..., agents={%r: OPENER}) a function that opens one", run_id, name, name
+            )  # fmt: skip
+            continue
+        openers[name] = partial(_open, **json.loads(text))
+    return openers
+
+
+def _open(weights: str, opening: Mapping[str, Any]) -> Agent:
+    sampling = Sampling(**opening["sampling"])
+    agent = open_agent(**(opening | {"template": Template.of(opening["template"]), "sampling": sampling}))
+    if agent.weights != weights:
+        agent.close()
+        raise TrackingError(
+            f"{opening['model']} has other weights now ({agent.weights}) than this run read with ({weights}); put them "
+            "back, or evaluate again"
+        )
+    return agent

@@ -9,33 +9,32 @@ the run is ended when the experiment is next opened on the same machine.
 from __future__ import annotations
 
 import json
+import shlex
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, is_dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 import pandas as pd
 
-from memagent_lib.errors import one_line
 from memagent_lib.paths import absolute, bytes_of
 from memagent_lib.provenance import code_version, environment, model_hash
 from memagent_lib.settings import flatten
 from memagent_lib.status_line import status_line
 from memagent_lib.system import Terminated, is_gone, terminable, this_process
-from memagent_lib.tracking.saved_views import mlflow_page, save_views
 from memagent_lib.tracking.store import (
     MissingArtifact,
     TrackingError,
+    all_pages,
+    call,
     client_of,
     prepare,
     sqlite_file,
     store_uri,
-    with_retries,
 )
 
 if TYPE_CHECKING:
@@ -44,6 +43,8 @@ if TYPE_CHECKING:
 
 EXPERIMENT = "memagent"
 PARENT_TAG = "mlflow.parentRunId"
+KIND_TAG = "memagent.kind"
+"""The tag of runs that change a model: ``train`` or ``sft``."""
 OWNER_TAG = "owner"
 SAMPLE_S = 5.0  # between two measurements of the machine
 COPIED_WHOLE_BYTES = 64 << 20  # a larger policy stays where it is, and only its folder is logged
@@ -77,32 +78,22 @@ class Experiment:
         uri = store_uri(where)
         file = sqlite_file(uri)
         if file and not create and not file.is_file():
-            state = f"it has no {file.name}" if file.parent.is_dir() else "there is no such folder"
-            raise TrackingError(
-                f"no MLflow store in {file.parent}: {state}; give the store's own folder, the "
-                "--tracking of an evaluation or training"
-            )
+            raise TrackingError(f"no MLflow store {file}; give the --tracking of an evaluation or training")
         with status_line(f"opening the MLflow store {where}"):
-            return cls._open(uri, experiment, create)
-
-    @classmethod
-    def _open(cls, uri: str, experiment: str, create: bool) -> Experiment:
-        prepare(uri)
-        client = client_of(uri)
-        found = with_retries(client.get_experiment_by_name, experiment)
-        if found is None and not create:
-            raise TrackingError(f"the MLflow store {uri} has no experiment {experiment!r}; name the store that has it")
-        if found is None:
-            file = sqlite_file(uri)
+            prepare(uri)
+            client = client_of(uri)
+            found = call(client.get_experiment_by_name, experiment)
             artifacts = (file.parent / "artifacts").as_uri() if file else None
-            found = client.get_experiment(_create_experiment(client, experiment, artifacts))
-        if found.lifecycle_stage != "active":
-            raise TrackingError(
-                f"the experiment {experiment!r} was deleted; restore it in MLflow or choose another name"
-            )
-        save_views(uri, found)
-        opened = cls(uri, found.experiment_id)
-        opened._end_runs_of_dead_processes()
+            if found is None and create:
+                with suppress(TrackingError):  # another process was quicker
+                    call(client.create_experiment, experiment, artifact_location=artifacts)
+                found = call(client.get_experiment_by_name, experiment)
+            if found is None or found.lifecycle_stage != "active":
+                raise TrackingError(f"the MLflow store {uri} has no experiment {experiment!r}, or it was deleted")
+            if create and file and found.artifact_location.startswith("file:"):
+                _require_at_home(file, found.artifact_location)
+            opened = cls(uri, found.experiment_id)
+            opened._end_runs_of_dead_processes()
         return opened
 
     @property
@@ -123,7 +114,7 @@ class Experiment:
         all_tags = {OWNER_TAG: this_process(), **code_version(), **(tags or {})}
         if parent:
             all_tags[PARENT_TAG] = parent
-        info = with_retries(self.client.create_run, self.experiment_id, tags=all_tags, run_name=name).info
+        info = call(self.client.create_run, self.experiment_id, tags=all_tags, run_name=name).info
         run = Run(self, info.run_id)
         run.params(params or {})
         run.text(json.dumps(environment(), indent=1), "environment.json")
@@ -135,14 +126,9 @@ class Experiment:
         Raises :class:`TrackingError` if the store has no run ``run_id``, or if it was deleted, so that nothing can be
         logged to it. With ``deleted``, such a run is returned too: its artifacts can still be read.
         """
-        from mlflow.exceptions import MlflowException
-
-        try:
-            found = with_retries(self.client.get_run, run_id)
-        except MlflowException as failure:
-            raise TrackingError(f"no run {run_id!r} in {self.uri}; `load_runs` lists its runs") from failure
+        found = call(self.client.get_run, run_id)
         if found.info.lifecycle_stage != "active" and not deleted:
-            raise TrackingError(f"the run {run_id!r} in {self.uri} was deleted; restore it in MLflow or name another")
+            raise TrackingError(f"the run {run_id!r} in {self.uri} was deleted")
         return Run(self, run_id)
 
     @contextmanager
@@ -158,8 +144,9 @@ class Experiment:
         if run_id:
             run = self.join(run_id)
             logged = run._call("get_run").data.params  # a sweep has logged its own, and MLflow allows no change
-            flat = _flat(params or {})
-            run.params({name: value for name, value in flat.items() if not _is_logged(name, value, logged)})
+            flat = _flat(params or {}).items()
+            last = {name: logged.get(name.rpartition(".")[2]) for name, _ in flat}
+            run.params({name: value for name, value in flat if name not in logged and last[name] != value})
             with run.measured():
                 yield run
             return
@@ -179,7 +166,7 @@ class Experiment:
 
     def _end_runs_of_dead_processes(self) -> None:
         owned = f"attributes.status = 'RUNNING' AND tags.{OWNER_TAG} != ''"
-        for run in with_retries(self.client.search_runs, [self.experiment_id], owned):
+        for run in call(self.client.search_runs, [self.experiment_id], owned):
             if is_gone(run.data.tags[OWNER_TAG]):
                 ended = Run(self, run.info.run_id)
                 ended.tags({"error": "its process was killed before it could say how it ended"})
@@ -215,11 +202,8 @@ class Run:
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        entries = [
-            Metric(allowed_name(n), float(value), now, step, model) for n, value in metrics.items() if value is not None
-        ]
-        for at in range(0, len(entries), 500):
-            self._call("log_batch", metrics=entries[at : at + 500])
+        known = {allowed_name(name): float(value) for name, value in metrics.items() if value is not None}
+        self._call("log_batch", metrics=[Metric(name, value, now, step, model) for name, value in known.items()])
 
     def tags(self, tags: Mapping[str, str]) -> None:
         """Set tags of the run, with one call to the store for each tag."""
@@ -275,8 +259,8 @@ class Run:
         files = "copied" if is_small else "in the folder only"
         made = self._register(folder, name, {"step": str(step), "files": files})
         if is_small:
-            with_retries(self.experiment.client.log_model_artifacts, made, str(folder))
-        with_retries(self.experiment.client.finalize_logged_model, made, "READY")
+            call(self.experiment.client.log_model_artifacts, made, str(folder))
+        call(self.experiment.client.finalize_logged_model, made, "READY")
         self._call("log_outputs", [LoggedModelOutput(made, step)])
         return made
 
@@ -290,39 +274,31 @@ class Run:
         client = self.experiment.client
         same_weights = f"tags.weights = '{model_hash(model)}'"
         experiments = [self.experiment.experiment_id]
-        found = with_retries(client.search_logged_models, experiments, same_weights, max_results=1)
+        found = call(client.search_logged_models, experiments, same_weights, max_results=1)
         if found:
             used = found[0].model_id
         else:
             used = self._register(model, policy_name(model), {"files": "in the folder only"})
-            with_retries(client.finalize_logged_model, used, "READY")
-        with_retries(client.log_inputs, self.id, models=[LoggedModelInput(used)])
+            call(client.finalize_logged_model, used, "READY")
+        call(client.log_inputs, self.id, models=[LoggedModelInput(used)])
         return used
 
     def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
         """Call a method of MLflow's client with this run's id, and with retries."""
-        return with_retries(getattr(self.experiment.client, method), self.id, *arguments, **options)
+        return call(getattr(self.experiment.client, method), self.id, *arguments, **options)
 
     def _register(self, folder: str | Path, name: str, tags: Mapping[str, str]) -> str:
         tags = {"folder": str(folder), "weights": model_hash(folder), **tags}
         name = "".join("-" if c in "/:.%\"'" else c for c in name)  # which MLflow refuses in a model's name
         create = self.experiment.client.create_logged_model
-        return with_retries(create, self.experiment.experiment_id, name, self.id, tags, model_type="policy").model_id
+        return call(create, self.experiment.experiment_id, name, self.id, tags, model_type="policy").model_id
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """Measure the machine during a ``with`` block. A block shorter than :data:`SAMPLE_S` is not measured.
-
-        Measurements are logged only once the run has another metric, or at the end, because MLflow's comparison of runs
-        first displays the metric that was logged first.
-        """
+        """Measure the machine during a ``with`` block. A block shorter than :data:`SAMPLE_S` is not measured."""
         from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
-        # MLflow has no public hook for when measurements are logged.
         monitor = SystemMetricsMonitor(self.id, SAMPLE_S, resume_logging=True, tracking_uri=self.experiment.uri)
-        waiting = monitor.mlflow_logger
-        due = waiting._should_flush
-        waiting._should_flush = lambda: due() and bool(self._call("get_run").data.metrics)
         monitor.start()
         try:
             yield
@@ -353,35 +329,26 @@ class Run:
         return RunStatus(self._call("get_run").info.status)
 
     def fetch(self, artifact: str, into: str | Path) -> Path:
-        """Return the path of an artifact, copied to ``into`` if the store is not on this machine.
+        """Return the path of an artifact, copied to ``into``.
 
         Raises :class:`MissingArtifact` if the run has none of this name.
         """
-        from mlflow.exceptions import MlflowException
-
-        # A local artifact is read where it is, because MLflow's client would copy it first.
-        address = urlsplit(self.artifacts)
-        here = Path(unquote(address.path)) / artifact
-        if address.scheme in ("", "file") and here.exists():
-            return here
         try:
             return Path(self._call("download_artifacts", artifact, str(into)))
-        except (MlflowException, OSError) as failure:
+        except (TrackingError, OSError) as failure:
             raise MissingArtifact(f"run {self.id} has no artifact {artifact!r} in {self.artifacts}") from failure
 
     def read_table(self, name: str) -> pd.DataFrame:
-        """Return the frame that :meth:`table` logged under ``name``, which must end in ``.parquet``.
-
-        Raises :class:`MissingArtifact` if there is none, and :class:`TrackingError` if it is damaged.
-        """
+        """Return the frame that :meth:`table` logged under ``name``, which must end in ``.parquet``."""
         with tempfile.TemporaryDirectory() as folder:
-            file = self.fetch(name, folder)
-            try:
-                return pd.read_parquet(file)
-            except (ValueError, OSError) as failure:  # pyarrow's, for a damaged end and for a damaged middle
-                raise TrackingError(
-                    f"run {self.id}: its {name} is damaged ({one_line(failure)}); log it again"
-                ) from None
+            return pd.read_parquet(self.fetch(name, folder))
+
+
+def _require_at_home(file: Path, artifacts: str) -> None:
+    """Raise :class:`TrackingError` for a store that was moved or copied: it would write files below its old path."""
+    if not artifacts.startswith((file.parent.as_uri(), file.parent.resolve().as_uri())):
+        fix = "move it back, or name another folder"
+        raise TrackingError(f"the MLflow store {file.parent} was moved or copied from {artifacts}; {fix}")
 
 
 def _flat(table: Mapping[str, Any]) -> dict[str, str]:
@@ -393,29 +360,12 @@ def _flat(table: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _create_experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:
-    from mlflow.exceptions import MlflowException
-
-    try:
-        return with_retries(client.create_experiment, name, artifact_location=artifacts)
-    except MlflowException:  # another process was quicker
-        found = with_retries(client.get_experiment_by_name, name)
-        if found is None:
-            raise
-        return found.experiment_id
-
-
 def _status_of(failure: BaseException) -> RunStatus:
     if isinstance(failure, (KeyboardInterrupt, Terminated)):
         return RunStatus.KILLED
     if isinstance(failure, SystemExit) and not failure.code:
         return RunStatus.FINISHED
     return RunStatus.FAILED
-
-
-def _is_logged(name: str, value: str, logged: Mapping[str, str]) -> bool:
-    """Return whether a parameter is logged already, under its name or, with the same value, the last part of it."""
-    return name in logged or logged.get(name.rpartition(".")[2]) == value
 
 
 def policy_name(model: str | Path) -> str:
@@ -432,3 +382,76 @@ def policy_name(model: str | Path) -> str:
 def allowed_name(name: str) -> str:
     """Return ``name`` with ``_`` for each character that MLflow refuses: all but letters, digits and ``_-. :/``."""
     return "".join(c if c.isalnum() or c in "_-. :/" else "_" for c in name)
+
+
+def mlflow_page(uri: str, page: str) -> str:
+    """Return where a person opens a page of MLflow, such as ``runs``: its address, and the command that serves it.
+
+    A store behind a server needs no command.
+    """
+    if uri.startswith("http"):
+        return f"{uri.rstrip('/')}/#/{page}"
+    is_default = uri == store_uri("runs")
+    served_by = "memagent lab" if is_default else f"mlflow server --backend-store-uri {shlex.quote(uri)}"
+    return f"http://127.0.0.1:5000/#/{page} while `{served_by}` runs"
+
+
+def load_runs(experiment: Experiment, where: str = "") -> pd.DataFrame:
+    """Return one row per run, newest first.
+
+    Columns: ``run_id, name, status, started, seconds, parent``, then every ``data.*`` (the hashes of the files of that
+    name), ``metrics.*``, ``params.*`` and ``tags.*`` (except MLflow's own). ``where`` is in MLflow's filter language,
+    such as ``"params.model = 'x'"``.
+    """
+    query = {"max_results": 1000, "order_by": ["start_time DESC"]}
+    found = all_pages(experiment.client.search_runs, [experiment.experiment_id], where, **query)
+    rows = [_run_row(run) for run in found]
+    first = ["run_id", "name", "status", "started", "seconds", "parent"]
+    # Runs have different parameters and metrics, so the columns are those of all runs.
+    return pd.DataFrame(rows, columns=first + sorted(set().union(*rows) - set(first)))
+
+
+def load_curve(run: Run, metrics: Sequence[str] = ()) -> pd.DataFrame:
+    """Return a run's metrics at each step in long form, one row per value. By default, all metrics are returned.
+
+    Columns: ``run_id, metric, step, value, seconds`` (since the run began).
+    """
+    client = run.experiment.client
+    stored = call(client.get_run, run.id)
+    rows = []
+    for name in metrics or sorted(stored.data.metrics):
+        history = call(client.get_metric_history, run.id, allowed_name(name))
+        rows += [(run.id, m.key, m.step, m.value, (m.timestamp - stored.info.start_time) / 1000) for m in history]
+    frame = pd.DataFrame(rows, columns=["run_id", "metric", "step", "value", "seconds"])
+    return frame.sort_values(["metric", "step", "seconds"], ignore_index=True)
+
+
+def load_inputs(run: Run) -> pd.DataFrame:
+    """Return the data files that a run has logged (:meth:`Run.data`), a row per file and use: ``name, hash, use``."""
+    inputs = call(run.experiment.client.get_run, run.id).inputs.dataset_inputs
+    rows = [
+        (seen.dataset.name, seen.dataset.digest, tag.value)
+        for seen in inputs
+        for tag in seen.tags
+        if tag.key == "mlflow.data.context"
+    ]
+    return pd.DataFrame(rows, columns=["name", "hash", "use"])
+
+
+def _run_row(run: Any) -> dict[str, Any]:
+    info = run.info
+    data = run.data
+    row = {
+        "run_id": info.run_id,
+        "name": info.run_name,
+        "status": info.status,
+        "started": pd.Timestamp(info.start_time, unit="ms", tz="UTC"),
+        "seconds": (info.end_time - info.start_time) / 1000 if info.end_time else None,  # MLflow has milliseconds
+        "parent": data.tags.get(PARENT_TAG),
+    }
+    for dataset in (seen.dataset for seen in run.inputs.dataset_inputs):
+        name = f"data.{dataset.name}"  # files of several folders may share it
+        row[name] = ", ".join(filter(None, (row.get(name), dataset.digest)))
+    row |= {f"params.{name}": value for name, value in data.params.items()}
+    row |= {f"metrics.{name}": value for name, value in data.metrics.items()}
+    return row | {f"tags.{name}": value for name, value in data.tags.items() if not name.startswith("mlflow.")}

@@ -27,7 +27,7 @@ from memagent_lib.journal import digest
 from memagent_lib.status_line import status_line
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Turn
-from memagent_lib.tracking.store import TrackingError, all_pages, count_spans, with_retries
+from memagent_lib.tracking.store import TrackingError, all_pages, call, count_spans
 
 if TYPE_CHECKING:
     from mlflow.entities import Span, TraceInfo
@@ -148,7 +148,7 @@ def _to_store(experiment: Experiment, method: str, *arguments: Any) -> None:
     from mlflow.tracing.client import TracingClient
 
     try:
-        with_retries(getattr(TracingClient(experiment.uri), method), *arguments)
+        call(getattr(TracingClient(experiment.uri), method), *arguments)
     except NotImplementedError as failure:
         raise TrackingError(
             f"{experiment.uri} stores no spans ({failure}); it takes an MLflow server of 3.4 or later with a database"

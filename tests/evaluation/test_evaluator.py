@@ -2,31 +2,21 @@
 
 import asyncio
 import io
-import json
 import re
 from dataclasses import replace
 
 import pytest
 
 from memagent_lib.agent import Agent, run_sync
-from memagent_lib.backends import BackendError, Scripted
+from memagent_lib.backends import BackendError, Sampling, Scripted
 from memagent_lib.data import make, save
-from memagent_lib.driver import Observer
-from memagent_lib.evaluation import (
-    EvaluationPlan,
-    aevaluate,
-    evaluate,
-    evaluator,
-    read_results,
-    summarise,
-    to_frame,
-)
+from memagent_lib.evaluation import EvaluationPlan, evaluate, evaluator, read_results, summarise, to_frame
+from memagent_lib.evaluation.evaluator import aevaluate
 from memagent_lib.evaluation.result_files import DocumentStore
-from memagent_lib.journal import JournalError
+from memagent_lib.evaluation.results import code_of_replies, code_of_results
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.readers import blind
 from memagent_lib.status_line import StatusLine
-from memagent_lib.trace import Reply
 
 
 def _careful(text: str) -> str:
@@ -107,12 +97,6 @@ def test_an_evaluation_counts_its_documents_turn_by_turn(needle_encoder, needles
     assert line.n == pytest.approx(1.0)
 
 
-def test_an_empty_reply_of_a_local_model_is_judged(needle_encoder, needles):
-    """Its tokens are known; of a server's empty reply nobody can tell whose it is, and it fails (test_openai)."""
-    (result,) = evaluate(Agent(needle_encoder, Scripted(lambda text: "")), needles[:1], progress=False)
-    assert result.error is None and result.score.value == 0.0
-
-
 def test_a_bug_is_not_taken_for_a_failed_request(needle_encoder, needles):
     with pytest.raises(ZeroDivisionError):
         evaluate(Agent(needle_encoder, Scripted(lambda text: str(1 / 0))), needles, progress=False)
@@ -180,40 +164,7 @@ def test_an_interrupted_reading_has_the_seconds_of_all_turns(needle_encoder, nee
     assert result.seconds >= sum(turn.reply.seconds for turn in result.trace.turns) >= 0.4
 
 
-def test_turns_that_ran_at_the_same_time_count_once_in_seconds(needle_encoder, needles):
-    spans = iter([(100.0, 4.0), (101.0, 1.0), (103.0, 3.0), (200.0, 2.0)])
-
-    class Store:
-        def find(self, prompt):
-            started, seconds = next(spans)
-            return Reply(_careful(needle_encoder.encode(prompt).text), started=started, seconds=seconds)
-
-        def append(self, prompt, reply):
-            pass
-
-    clock = evaluator.Clock(Store())
-    (example,) = needles[:1]
-    run_sync(
-        Agent(needle_encoder, Scripted(_careful)).aread(
-            example.document, example.question, observer=Observer(store=clock)
-        )
-    )
-    assert clock.seconds == pytest.approx(8.0, abs=1.0)
-
-
-def test_a_record_of_another_form_is_an_error_that_names_it(needle_encoder, needles, tmp_path):
-    agent = Agent(needle_encoder, Scripted(_careful))
-    evaluate(agent, needles[:1], folder=tmp_path, progress=False)
-    journal = journal_in(tmp_path)
-    *lines, last = journal.read_text().splitlines(keepends=True)
-    entry = json.loads(last)
-    entry["record"] = {"text": "another program's"}
-    journal.write_text("".join(lines) + json.dumps(entry) + "\n")
-    with pytest.raises(JournalError, match=rf"line {len(lines) + 1} is damaged \(a record of another form, KeyError"):
-        evaluate(agent, needles[:1], folder=tmp_path, progress=False)
-
-
-def test_only_what_changes_a_reply_is_read_again(needle_encoder, needles, tmp_path):
+def test_only_what_changes_a_reply_is_read_again(needle_encoder, needles, tmp_path, monkeypatch):
     def requests(agent_of=lambda backend: Agent(needle_encoder, backend), examples=needles[:2]):
         backend = Scripted(_careful)
         found = evaluate(agent_of(backend), examples, folder=tmp_path, progress=False)
@@ -232,6 +183,8 @@ def test_only_what_changes_a_reply_is_read_again(needle_encoder, needles, tmp_pa
     assert requests(lambda backend: Agent(needle_encoder, backend, blind))[0] == 2
     assert requests(lambda backend: Agent(needle_encoder, backend, weights="other"))[0] == 8
     assert len(list(tmp_path.glob("overwrite-*.jsonl"))) == 3 and len(list(tmp_path.glob("blind-*.jsonl"))) == 1
+    monkeypatch.setattr(evaluator, "code_of_replies", lambda: "changed")
+    assert requests()[0] == 8, "with other code, a new file is begun"
 
 
 def test_examples_are_fetched_no_faster_than_they_are_read(needle_encoder, needles):
@@ -268,3 +221,55 @@ def test_the_longest_documents_are_read_first(tokenizer, tmp_path):
         save(make("needle", 3, 5, tokenizer, chunks=chunks, chunk_tokens=64), files[-1])
     read = EvaluationPlan(files, n=(3, 1, 2)).examples()
     assert [example.metadata["chunks"] for example in read] == [8, 4, 4, 2, 2, 2]
+
+
+def test_a_runs_name_tells_evaluations_of_a_policy_apart(needle_encoder, kept, tmp_path) -> None:
+    short, long = (save([kept.example], tmp_path / f"test_{chunks}.parquet") for chunks in (4, 16))
+    backend = Scripted(str)
+    agent = Agent(needle_encoder, backend)
+    assert EvaluationPlan([short, long]).title("small", agent) == "evaluate small on test_4 to test_16"
+    backend.sampling = Sampling(temperature=0.7)
+    plan = EvaluationPlan([short], readers=["gated", "blind"])
+    assert plan.title("small", agent) == "evaluate small on test_4, gated and blind, temperature 0.7"
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"files": []}, "files"), ({"files": ["a", "a"]}, "files"), ({"readers": []}, "readers"),
+        ({"readers": ["gated", "{folder}/mine.py:gated"]}, "readers"), ({"readers": ["nobody"]}, "nobody"),
+        ({"n": (1, 1)}, "n has 2"), ({"n": (-1,)}, "n asks for -1"), ({"n": (2,)}, "n asks for 2"),
+    ],
+)  # fmt: skip
+def test_a_plan_that_cannot_be_read_is_refused(options, named, kept, tmp_path) -> None:
+    file = save([kept.example], tmp_path / "a.parquet")
+    (tmp_path / "mine.py").write_text("def gated(question, memory):\n    yield\n")
+    options = {"files": [file]} | options
+    options["files"] = [file for _ in options["files"]]
+    options["readers"] = [name.format(folder=tmp_path) for name in options.get("readers", ["blind"])]
+    with pytest.raises(ValueError, match=named):
+        EvaluationPlan(**options)
+
+
+def test_a_plan_of_lengths_has_their_files_or_says_which_there_are(kept, tmp_path) -> None:
+    save([kept.example], tmp_path / "test_16.parquet")
+    plan = EvaluationPlan.of_lengths(tmp_path, 16, 1, "overwrite")
+    assert [(file.name, n) for file, n in plan.each()] == [("test_16.parquet", 1)]
+    with pytest.raises(FileNotFoundError, match=r"test_5\.parquet.*there is test_16\.parquet"):
+        EvaluationPlan.of_lengths(tmp_path, [16, 5], [1], ["overwrite"])
+
+
+def test_files_of_one_name_have_their_folders_in_tables(kept, tmp_path) -> None:
+    files = [save([kept.example], tmp_path / name) for name in ("a/test.parquet", "b/test.parquet", "c.parquet")]
+    named = [example.metadata["file_name"] for example in EvaluationPlan(files).examples()]
+    assert sorted(named) == ["a/test.parquet", "b/test.parquet", "c.parquet"]
+
+
+def test_a_judge_or_reader_of_ones_own_changes_the_code_of_its_results(kept, tmp_path) -> None:
+    file = tmp_path / "mine.py"
+    rule = f"{file}:judge"
+    file.write_text("def judge(reply, answers): ...")
+    first = code_of_results(rule)
+    file.write_text("def judge(reply, answers): return None")
+    assert len({first, code_of_results(rule), code_of_results("boxed"), code_of_results("boxed", rule)}) == 4
+    assert kept.code == code_of_results("boxed") != code_of_replies()

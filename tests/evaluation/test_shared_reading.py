@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from memagent_lib.agent import Agent
@@ -18,8 +17,6 @@ from memagent_lib.evaluation import (
     cost_overview,
     evaluate,
     evaluate_plan,
-    keyed,
-    save_rows,
     to_frame,
     turns_to_frame,
 )
@@ -87,9 +84,9 @@ def test_the_parts_of_all_questions_add_up_to_what_was_spent(encoder):
     assert rows["prompt_tokens"].sum() == 10 * chunks + 3 * 5
     assert rows["reply_tokens"].sum() == chunks + 3 * 3
     assert rows["turns"].max() - rows["turns"].min() <= 1
-    assert rows["questions"].tolist() == [3, 3, 3] and set(rows["shared_reading"]) == {"once for all"}
+    assert rows["questions"].tolist() == [3, 3, 3]
     each = to_frame(evaluate(Agent(encoder, Scripted(reply)), questions("owl"), progress=False))
-    assert each[["questions", "shared_reading"]].values.tolist() == [[1, ""]]
+    assert each["questions"].tolist() == [1]
     assert cost_overview(rows.assign(flops=None))["n"].tolist() == [3]
 
 
@@ -169,7 +166,7 @@ def test_readers_without_a_memory_answer_each_question_alone(encoder):
 def test_a_result_read_once_for_all_survives_its_record(encoder):
     (found, _) = read(encoder, questions("owl", "otter"), Scripted(reply))
     record = json.loads(json.dumps(found.to_record()))
-    assert Result.from_record(record) == found and Result.from_record(record).sharing == (2, 0)
+    assert Result.from_record(record, found.example.document) == found and Result.from_record(record).sharing == (2, 0)
 
 
 def test_the_inspector_names_how_many_questions_share(encoder):
@@ -179,16 +176,6 @@ def test_the_inspector_names_how_many_questions_share(encoder):
         assert entry["sharing"] == "read once for 2 questions, which divide its cost"
         row = rows.loc[entry["example"]]
         assert (entry["turns"], entry["tokens"]) == (row["turns"], row["prompt_tokens"] + row["reply_tokens"])
-
-
-def test_once_for_all_and_once_each_are_lines_of_their_own(encoder, tmp_path: Path):
-    file = save(questions("owl", "otter"), tmp_path / "x.parquet")
-    for shared in ("", ALL):
-        agent = Agent(encoder, Scripted(reply))
-        results = evaluate_plan(agent, EvaluationPlan([file], shared_reading=shared))
-        save_rows(to_frame(results).assign(policy="p"), tmp_path, "p")
-    rows = keyed(pd.read_parquet(tmp_path / "p.parquet"))
-    assert list(rows.groupby("line").size().items()) == [("p", 2), ("p, reading once for all", 2)]
 
 
 def test_too_long_a_text_for_all_questions_is_refused_first(encoder):

@@ -1,0 +1,212 @@
+"""Which rows are one line: keyed by policy, reader and settings, and no document counts twice in one n."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from memagent_lib.agent import Agent
+from memagent_lib.backends import Sampling, Scripted
+from memagent_lib.evaluation import (
+    Result,
+    against,
+    cost_overview,
+    gather_rows,
+    judges,
+    keyed,
+    mixtures,
+    overview,
+    paired,
+    row_settings,
+    rows_of,
+    save_rows,
+    table,
+    to_frame,
+)
+from memagent_lib.prompts import Budget, Encoder, Template
+from memagent_lib.readers import reader_named
+from memagent_lib.tracking import settings_of
+
+
+def frame(results: list[Result], policy: str = "small", settings: dict | None = None, **columns) -> pd.DataFrame:
+    return to_frame(results).assign(policy=policy, settings=row_settings(settings or {}), **columns)
+
+
+def about(result: Result, question: str, **more) -> Result:
+    """The result as one about another question, with the same id and document."""
+    return replace(result, example=replace(result.example, question=question, **more))
+
+
+@pytest.fixture
+def grid(kept: Result, lost: Result, tmp_path: Path) -> Path:
+    """The rows of a sweep of 03_evaluate over two settings: two questions on one document, read four times."""
+    for memory in (8, 16):
+        for temperature in (0.0, 0.7):
+            results = [kept, lost if memory == 8 else replace(lost, score=kept.score)]
+            rows = frame(results, settings={"memory_tokens": memory, "temperature": temperature, "chunk_tokens": 48})
+            save_rows(rows, tmp_path / f"memory_tokens={memory},_temperature={temperature}-0badcafe", "small")
+    return tmp_path
+
+
+def test_a_grid_is_a_line_per_point_and_counts_nothing_twice(grid: Path) -> None:
+    made = table(gather_rows(grid))
+    assert made[["policy", "settings", "4 chunks"]].values.tolist() == [
+        ["small", "memory 8, temperature 0", "50.0 % [5.5, 94.5] (n=2 on 1 document)"],
+        ["small", "memory 8, temperature 0.7", "50.0 % [5.5, 94.5] (n=2 on 1 document)"],
+        ["small", "memory 16, temperature 0", "100.0 % [20.7, 100.0] (n=2 on 1 document)"],
+        ["small", "memory 16, temperature 0.7", "100.0 % [20.7, 100.0] (n=2 on 1 document)"],
+    ]
+
+
+def test_differences_from_a_chosen_baseline(grid: Path) -> None:
+    found = against(gather_rows(grid), "small, memory 16, temperature 0")
+    assert found[["right", "difference", "n"]].values.tolist() == [
+        ["small, memory 8, temperature 0", -0.5, 2],
+        ["small, memory 8, temperature 0.7", -0.5, 2],
+        ["small, memory 16, temperature 0.7", 0.0, 2],
+    ]
+
+
+def test_two_readers_of_a_policy_are_paired(kept: Result, lost: Result) -> None:
+    rows = frame([kept, replace(kept, reader="blind"), replace(kept, reader="gated", score=lost.score)])
+    assert paired(rows, "small", "small, gated")["difference"].tolist() == [-1.0]
+    assert against(rows)["right"].tolist() == ["small, blind", "small, gated"]
+
+
+def test_scores_of_two_rules_are_not_subtracted(kept: Result) -> None:
+    rows = pd.concat([frame([about(kept, "q", rule=rule)], rule) for rule in ("boxed", "contains")])
+    assert len(against(rows)) == 0
+    with pytest.raises(ValueError, match="no question in common"):
+        paired(rows, "boxed", "contains")
+
+
+def test_a_line_read_in_several_points_is_one_unless_a_cell_mixes_them(kept: Result, lost: Result) -> None:
+    longer = replace(lost, example=replace(lost.example, metadata={"chunks": 8}))
+    apart = pd.concat([frame([kept], point="n=1"), frame([longer], point="n=2")])
+    assert set(keyed(apart)["line"]) == {"small"}
+    mixed = pd.concat([frame([kept, longer], point="data=easy"), frame([lost], point="data=hard")])
+    assert keyed(mixed)["line"].tolist() == ["small, data=easy"] * 2 + ["small, data=hard"]
+
+
+def test_policies_are_in_the_order_of_the_numbers_in_their_names(kept: Result, tmp_path: Path) -> None:
+    for step in (1000, 2, 10, 1):
+        save_rows(frame([kept], f"step {step}"), tmp_path, f"step {step}")
+    assert list(gather_rows(tmp_path)["line"]) == [f"step {step}" for step in (1, 2, 10, 1000)]
+    assert gather_rows(tmp_path, ["step 10"])["line"].iloc[0] == "step 10"
+
+
+def test_readings_that_nothing_tells_apart_are_refused(kept: Result, lost: Result, tmp_path: Path) -> None:
+    save_rows(frame([kept, lost], run_id="one"), tmp_path, "a")
+    save_rows(frame([kept], run_id="two"), tmp_path, "b")
+    with pytest.raises(ValueError, match=r"'small' has read 1 questions more than once \(runs one, two\)"):
+        gather_rows(tmp_path)
+
+
+def test_two_sets_of_weights_of_one_name_are_two_lines(kept: Result, lost: Result) -> None:
+    rows = pd.concat([frame([kept], weights="aaaa"), frame([lost], weights="bbbb")])
+    assert keyed(rows)["line"].tolist() == ["small, weights aaaa", "small, weights bbbb"]
+    assert set(keyed(rows.assign(policy=["old", "new"]))["line"]) == {"old", "new"}
+
+
+def test_a_name_of_several_lines_or_none_is_refused(grid: Path) -> None:
+    rows = gather_rows(grid)
+    for refused in (lambda: rows_of(rows, "small"), lambda: gather_rows(grid, ["large"])):
+        with pytest.raises(ValueError, match="small, memory 8, "):
+            refused()
+    assert gather_rows(grid, ["small, memory 16, temperature 0.7"])["variant"].iloc[0].endswith("16, temperature 0.7")
+
+
+def test_terminal_tables_begin_with_all_tasks(kept: Result, lost: Result) -> None:
+    other = replace(lost, example=replace(lost.example, task="update", rule="contains"))
+    rows = frame([kept, other], run_id="one").assign(file=["needle_16", "update_4"])
+    rows = pd.concat([rows, rows.iloc[:1].assign(file="needle_4")], ignore_index=True)  # a document in two files
+    made = overview(rows)
+    assert made[["task", "file", "judge", "n", "score"]].values.tolist() == [
+        ["all tasks", "", "boxed, contains", 2, "50.0 % [5.5, 94.5] (n=2 on 1 document)"],
+        ["needle", "needle_4", "boxed", 1, "100.0 % [20.7, 100.0] (n=1)"],
+        ["needle", "needle_16", "boxed", 1, "100.0 % [20.7, 100.0] (n=1)"],
+        ["update", "update_4", "contains", 1, "0.0 % [0.0, 79.3] (n=1)"],
+    ]
+    assert cost_overview(rows)[["task", "file", "n"]].values.tolist() == made[["task", "file", "n"]].values.tolist()
+    assert mixtures(rows) == ["1 readings are of documents that are in several data files; they count once"]
+    assert table(rows)[["task", "judge", "4 chunks"]].values.tolist() == [
+        ["all tasks", "boxed, contains", "50.0 % [5.5, 94.5] (n=2 on 1 document)"],
+        ["needle", "boxed", "100.0 % [20.7, 100.0] (n=1)"],
+        ["update", "contains", "0.0 % [0.0, 79.3] (n=1)"],
+    ]
+
+
+def test_documents_of_no_set_length_have_a_column(kept: Result, lost: Result) -> None:
+    made = table(frame([kept, replace(lost, example=replace(lost.example, metadata={}))]))
+    assert made.iloc[0].to_dict() == {
+        "policy": "small",
+        "reader": "overwrite",
+        "judge": kept.example.rule,
+        "4 chunks": "100.0 % [20.7, 100.0] (n=1)",
+        "of no set length": "0.0 % [0.0, 79.3] (n=1)",
+    }
+
+
+def test_two_questions_of_one_number_about_one_document_are_two(kept: Result) -> None:
+    both = [about(kept, "heron?"), replace(about(kept, "fox?", task="other"), score=replace(kept.score, value=0.0))]
+    rows = pd.concat([frame(both, name) for name in ("left", "right")], ignore_index=True)
+    assert paired(rows, "left", "right")["n"].tolist() == [2]
+
+
+def test_a_judge_with_a_detail_of_each_record_is_one(kept: Result) -> None:
+    rows = frame([about(kept, word, rule=f"mrcr:{word}") for word in ("heron", "fox")])
+    assert (table(rows)["judge"].tolist(), judges(rows), mixtures(rows)) == (["mrcr"], "mrcr (2)", [])
+
+
+def test_rows_record_every_setting_that_changes_a_reply(tokenizer) -> None:
+    budget = Budget(chunk_tokens=48, memory_tokens=24, answer_tokens=12, question_tokens=32)
+
+    def row(template: str = "short", temperature: float = 0.7, shared: str = "") -> pd.DataFrame:
+        backend = Scripted(str)
+        backend.sampling = Sampling(temperature=temperature, seed=3)
+        agent = Agent(Encoder(tokenizer, Template.load(template), budget), backend, reader_named("gated"))
+        return pd.DataFrame([settings_of(agent, shared) | {"policy": "p", "reader": "gated", "task": "t", "chunks": 2}])
+
+    rows = pd.concat([row(), row("memory_first"), row(temperature=0.0), row(shared="Keep all.")])
+    assert rows["wording"].nunique() == 2
+    assert [words.split(", wording")[0] for words in keyed(rows)["varied"]] == [
+        "sampling seed 3, temperature 0.7, template short",
+        "sampling seed 3, temperature 0.7, template memory_first",
+        "temperature 0, template short",
+        "sampling seed 3, temperature 0.7, template short, shared reading Keep all.",
+    ]
+
+
+def test_adding_replaces_rows_of_the_same_settings_and_names_them(kept: Result, lost: Result, tmp_path: Path) -> None:
+    def add(results: list[Result], memory: int, file: str = "a.parquet", **columns) -> list[str]:
+        return save_rows(frame(results, settings={"memory_tokens": memory}, file=file, **columns), tmp_path, "small")
+
+    assert add([kept, lost], 8) == [] == add([lost], 16)
+    assert add([kept, lost], 8, run_id="again") == [], "the same results are no loss"
+    note = "2 earlier results of overwrite are replaced in small.parquet; 1 of their questions were not read this time"
+    assert add([kept], 8, weights="other", run_id="again") == [note]
+    saved = pd.read_parquet(tmp_path / "small.parquet")
+    assert saved[["example", "settings"]].values.tolist() == [
+        ["lost", '{"memory_tokens": 16}'], ["kept", '{"memory_tokens": 8}'],
+    ]  # fmt: skip
+
+
+def test_a_question_in_a_file_of_another_name_replaces_itself_alone(kept: Result, tmp_path: Path) -> None:
+    for file, result in {
+        "a.parquet": about(kept, "q"),
+        "b.parquet": about(kept, "q", rule="contains"),
+        "c.parquet": replace(about(kept, "q"), reader="blind"),
+        "d.parquet": about(kept, "q"),
+    }.items():
+        save_rows(frame([result], file=file), tmp_path, "small")
+    saved = pd.read_parquet(tmp_path / "small.parquet")
+    assert saved["file"].tolist() == ["b.parquet", "c.parquet", "d.parquet"]
+
+
+def test_rows_are_not_added_to_a_file_of_something_else(kept: Result, tmp_path: Path) -> None:
+    pd.DataFrame({"example": ["one"]}).to_parquet(tmp_path / "small.parquet")
+    with pytest.raises(ValueError, match=r"small\.parquet"):
+        save_rows(frame([kept]), tmp_path, "small")

@@ -1,0 +1,163 @@
+"""All evaluations of a store: two that are compared, and the leaderboard with score and cost of each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from memagent_lib.agent import Agent
+from memagent_lib.backends import Scripted
+from memagent_lib.data import make, save
+from memagent_lib.evaluation import EvaluationPlan, Result, paired
+from memagent_lib.prompts import Budget, Encoder, Template
+from memagent_lib.tracking import (
+    Experiment,
+    TrackingError,
+    choose,
+    different_kinds,
+    differing,
+    evaluate_files,
+    leaderboard,
+    load_readings,
+    log_results,
+    run_names,
+)
+
+SIZES = {"chunk_tokens": 200, "answer_tokens": 16, "question_tokens": 64}
+
+
+def evaluated(ledger: Experiment, policy: str, *results: Result, **params) -> str:
+    with ledger.run(f"evaluate {policy}", {"policy": policy, **params}) as run:
+        log_results(run, results, policy=policy)
+    return run.id
+
+
+def test_two_evaluations_are_taken_by_policy_or_run(workspace: Path, kept, lost) -> None:
+    ledger = Experiment.open(workspace)
+    with ledger.run("make data"):
+        pass
+    first = evaluated(ledger, "before", lost, lr=1)
+    second = evaluated(ledger, "after", lost, lr=2)
+    evaluated(ledger, "after", kept)  # newer, without a question in common
+    rows = choose(ledger, "before", "after")
+    assert rows[["run_id", "line"]].values.tolist() == [[first, "before"], [second, "after"]]
+    assert choose(ledger, second[:8], first)["policy"].tolist() == ["after", "before"]
+    parameters = differing(ledger, rows)
+    assert parameters.loc["lr"].to_dict() == {"before": "1", "after": "2"}
+    assert {policy: len(found) for policy, found in load_readings(ledger, rows).items()} == {"before": 1, "after": 1}
+    assert paired(rows, "before", "after")[["chunks", "difference", "n"]].values.tolist() == [[4, 0.0, 1]]
+
+    again = evaluated(ledger, "after", lost)
+    twice = choose(ledger, "after", "after")
+    assert twice[["run_id", "line"]].values.tolist() == [[second, f"after {second[:6]}"], [again, f"after {again[:6]}"]]
+    assert run_names(ledger, [first, again, second]) == {
+        first: "before", again: f"after, run {again[:6]}", second: f"after, run {second[:6]}",
+    }  # fmt: skip
+    with pytest.raises(TrackingError, match="'befor'"):
+        choose(ledger, "befor", "after")
+
+
+def test_two_readers_of_one_evaluation_are_compared(workspace: Path, lost) -> None:
+    ledger = Experiment.open(workspace)
+    run_id = evaluated(ledger, "before", lost, replace(lost, reader="blind"))
+    rows = choose(ledger, "before", reader="overwrite", other_reader="blind")
+    assert rows[["run_id", "reader"]].values.tolist() == [[run_id, "overwrite"], [run_id, "blind"]]
+    for readers in ({"reader": "gated"}, {"reader": "overwrite"}, {"other_reader": "gated"}):
+        with pytest.raises(TrackingError, match=next(iter(readers.values()))):
+            choose(ledger, "before", **readers)
+
+
+def test_results_without_a_length_in_chunks_are_compared_too(workspace: Path, kept) -> None:
+    ledger = Experiment.open(workspace)
+    loose = replace(kept, example=replace(kept.example, metadata={}))
+    evaluated(ledger, "one", loose)
+    evaluated(ledger, "two", loose)
+    (difference,) = paired(choose(ledger, "one", "two"), "one", "two").to_dict("records")
+    assert (difference["n"], difference["difference"]) == (1, 0.0)
+    assert math.isnan(difference["chunks"])
+
+
+@pytest.fixture
+def board(tokenizer, workspace: Path, tmp_path: Path) -> pd.DataFrame:
+    """Two policies with memories of two sizes, read by two readers; the second policy knows the answers."""
+    file = save(make("needle", 3, 5, tokenizer, chunks=2, chunk_tokens=200), tmp_path / "test_2.parquet")
+    answers = {row.question: row.answers[0] for row in make("needle", 3, 5, tokenizer, chunks=2, chunk_tokens=200)}
+
+    def knows(text: str) -> str:
+        return next(f"\\boxed{{{answer}}}" for question, answer in answers.items() if question in text)
+
+    experiment = Experiment.open(workspace)
+    for policy, reply, memory in (("guesses", lambda text: "\\boxed{0}", 20), ("knows", knows, 60)):
+        encoder = Encoder(tokenizer, Template.load("short"), Budget(memory_tokens=memory, **SIZES))
+        agent = Agent(encoder, Scripted(reply))
+        with experiment.run(f"evaluate {policy}", {"policy": policy}) as run:
+            evaluate_files(run, agent, EvaluationPlan([file], readers=["overwrite", "blind"]), tmp_path, policy=policy)
+    return leaderboard(experiment)
+
+
+def logged(board: pd.DataFrame, workspace: Path, policy: str, **columns) -> None:
+    """Log the rows of the first run of a board again, as those of another policy."""
+    experiment = Experiment.open(workspace)
+    rows = experiment.join(board["run_id"].iloc[0]).read_table("results.parquet")
+    with experiment.run(f"evaluate {policy}") as run:
+        run.tags({"policy": policy})
+        columns = {name: value(rows) if callable(value) else value for name, value in columns.items()}
+        run.table(rows.assign(policy=policy, **columns), "results.parquet")
+        run.metrics({"scored": len(rows)})
+
+
+def test_each_reader_of_each_policy_has_score_and_cost(board) -> None:
+    assert board[["file", "chunks", "policy", "reader", "settings", "accuracy", "scored", "turns"]].values.tolist() == [
+        ["test_2.parquet", 2, "knows", "blind", "memory 60", 1.0, 3, 1.0],
+        ["test_2.parquet", 2, "knows", "overwrite", "memory 60", 1.0, 3, 3.0],
+        ["test_2.parquet", 2, "guesses", "blind", "memory 20", 0.0, 3, 1.0],
+        ["test_2.parquet", 2, "guesses", "overwrite", "memory 20", 0.0, 3, 3.0],
+    ]
+    assert board["documents"].nunique() == board["code"].nunique() == 1
+    assert {"tokens", "seconds", "seconds_95"} <= set(board) and different_kinds(board) == []
+    mixed = board.assign(code=["1", "2", "1", "1"], judge=["boxed", "boxed", "contains", "boxed"])
+    (note,) = different_kinds(mixed)
+    assert "test_2.parquet" in note and "2 judges, 2 versions of the code" in note
+
+
+def test_a_run_of_several_tasks_has_a_first_row_over_them(board, workspace: Path) -> None:
+    tasks = dict(zip(("needle-2x200-5-0", "needle-2x200-5-1", "needle-2x200-5-2"), ("b", "a", "a"), strict=True))
+    logged(board, workspace, "tasks", task=lambda rows: rows["example"].map(tasks).fillna("a"))
+    found = leaderboard(Experiment.open(workspace))
+    assert found["task"].tolist() == ["all tasks"] * 2 + ["a"] * 2 + ["b"] * 2 + ["needle"] * 4
+    assert found[["policy", "scored", "accuracy"]].values.tolist()[:2] == [["tasks", 3, 1.0]] * 2
+    assert found[["file", "chunks"]].isna().all(axis="columns").tolist() == [True] * 2 + [False] * 8
+
+
+def test_a_model_judge_has_rows_of_its_own_with_what_is_unclear(board, workspace: Path) -> None:
+    logged(board, workspace, "judged", model_judge="wise", model_verdict=lambda rows: [0.0, None] * (len(rows) // 2))
+    found = leaderboard(Experiment.open(workspace))
+    found = found[(found["policy"] == "judged") & (found["judge"] == "wise")]
+    assert found["accuracy"].tolist() == [0.0, 0.0]
+    assert (found["scored"].sum(), found["unclear"].sum()) == (3, 3)
+    assert any("2 judges" in note for note in different_kinds(leaderboard(Experiment.open(workspace))))
+
+
+def test_two_models_of_one_name_are_told_apart(board, workspace: Path) -> None:
+    for weights in ("aaaa", "bbbb"):
+        logged(board, workspace, "final", weights=weights)
+    found = leaderboard(Experiment.open(workspace))
+    of_two = found[(found["policy"] == "final") & (found["reader"] == "blind")]
+    assert sorted(of_two["settings"]) == ["memory 60, weights aaaa", "memory 60, weights bbbb"]
+
+
+def test_runs_whose_rows_are_missing_or_damaged_are_named(board, workspace: Path, tmp_path: Path) -> None:
+    experiment = Experiment.open(workspace)
+    (tmp_path / "results.parquet").write_bytes(b"PAR1")
+    with experiment.run("evaluate broken", {"policy": "broken"}) as run:
+        run.file(tmp_path / "results.parquet")
+        run.metrics({"scored": 1})
+    found = leaderboard(experiment)
+    assert (found.attrs["without_rows"], len(found)) == ([run.id], len(board))
+    (workspace / "artifacts").rename(tmp_path / "moved")
+    with pytest.raises(TrackingError, match=board["run_id"].iloc[0]):
+        leaderboard(experiment)

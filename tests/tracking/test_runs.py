@@ -1,0 +1,319 @@
+"""Runs: what is logged comes back, statuses are true, and a killed process loses nothing that it had logged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import threading
+from dataclasses import replace
+from importlib.metadata import version
+from multiprocessing import get_context
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hostile import serving
+from waiting import wait_for
+
+from memagent_lib import open_agent
+from memagent_lib.backends import Sampling, shape_of
+from memagent_lib.diagnostics import Fate
+from memagent_lib.evaluation import turns_to_frame
+from memagent_lib.prompts import Template
+from memagent_lib.provenance import code_hash
+from memagent_lib.tracking import (
+    Experiment,
+    MissingArtifact,
+    RunStatus,
+    TrackingError,
+    agent_openers,
+    load_curve,
+    load_readings,
+    load_results,
+    load_runs,
+    log_agent,
+    log_readings,
+    log_results,
+    policy_name,
+    rows_file,
+    search_traces,
+)
+
+PROCESSES, RUNS_EACH, STEPS = 3, 3, 8
+
+
+def write_runs(ledger: Experiment, worker: int, barrier) -> None:
+    barrier.wait()
+    for number in range(RUNS_EACH):
+        with ledger.run(f"w{worker}-{number}", {"worker": worker, "number": number}, tags={"sweep": "s"}) as run:
+            for step in range(STEPS):
+                run.metrics({"loss": worker * 1000 + number * 100 + step, "twice": 2 * step}, step=step)
+            run.text(f"{worker} {number}", "note.txt")
+
+
+def test_processes_that_write_at_once_lose_nothing(workspace: Path) -> None:
+    ledger, context = Experiment.open(workspace), get_context("spawn")
+    barrier = context.Barrier(PROCESSES)
+    workers = [context.Process(target=write_runs, args=(ledger, w, barrier)) for w in range(PROCESSES)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    runs = load_runs(ledger)
+    found = sorted(zip(runs["params.worker"].astype(int), runs["params.number"].astype(int), strict=True))
+    assert found == [(w, n) for w in range(PROCESSES) for n in range(RUNS_EACH)]
+    assert set(runs["status"]) == {"FINISHED"}
+    for _, row in runs.iterrows():
+        run, base = ledger.join(row["run_id"]), 1000 * int(row["params.worker"]) + 100 * int(row["params.number"])
+        curve = load_curve(run)
+        assert curve.query("metric == 'loss'")["value"].tolist() == [base + s for s in range(STEPS)]
+        assert run.fetch("note.txt", workspace).read_text() == f"{row['params.worker']} {row['params.number']}"
+
+
+def test_the_store_writes_nothing_outside_the_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    with Experiment.open(tmp_path / "runs").run("one", {"a": 1}) as run:
+        run.table(pd.DataFrame({"x": [1, 2]}), "tables/x.parquet")
+    assert list(elsewhere.iterdir()) == []
+    assert sqlite3.connect(tmp_path / "runs" / "mlflow.db").execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert run.read_table("tables/x.parquet")["x"].tolist() == [1, 2]
+    assert Experiment.open(tmp_path / "runs") == run.experiment != Experiment.open(tmp_path / "runs", "two")
+
+
+@pytest.mark.parametrize(
+    ("failure", "status"),
+    [
+        (None, "FINISHED"),
+        (ValueError("no"), "FAILED"),
+        (KeyboardInterrupt(), "KILLED"),
+        (SystemExit(0), "FINISHED"),
+        (SystemExit(3), "FAILED"),
+    ],
+)
+def test_a_run_ends_with_the_true_status(workspace: Path, failure: BaseException | None, status: str) -> None:
+    ledger = Experiment.open(workspace)
+    try:
+        with ledger.run("one"):
+            if failure:
+                raise failure
+    except type(failure):
+        pass
+    row = load_runs(ledger).iloc[0]
+    assert row["status"] == status and pd.notna(row["seconds"])
+    if status == "FAILED":
+        assert row["tags.error"].startswith(type(failure).__name__)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_process_that_is_ended_leaves_a_killed_run(workspace: Path, number: int) -> None:
+    code = """
+        import os, sys
+        from memagent_lib.tracking import Experiment
+        with Experiment.open(sys.argv[1]).run("long"):
+            os.kill(os.getpid(), int(sys.argv[2]))
+    """
+    mine = Experiment.open(workspace).start("mine")
+    elsewhere = Experiment.open(workspace).start("elsewhere", tags={"owner": "another-host pid:[1] 4711 0"})
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code), str(workspace), str(int(number))])
+    runs = load_runs(Experiment.open(workspace)).set_index("name")
+    assert runs["status"].to_dict() == {"long": "KILLED", "mine": "RUNNING", "elsewhere": "RUNNING"}
+    assert (mine.status, elsewhere.status) == (RunStatus.RUNNING, RunStatus.RUNNING)
+
+
+def test_a_joined_run_is_left_to_whoever_started_it(workspace: Path) -> None:
+    ledger = Experiment.open(workspace)
+    parent = ledger.start("parent", {"a": 1, "n": [4]})
+    params = {"b": 2, "budget": {"n": [4], "memory": 32}}
+    with pytest.raises(ValueError, match="no"), ledger.run("ignored", params, run_id=parent.id):
+        raise ValueError("no")
+    assert parent.status is RunStatus.RUNNING
+    parent.end(RunStatus.FAILED)
+    row = load_runs(ledger).iloc[0]
+    assert row.filter(like="params.").to_dict() == {
+        "params.a": "1", "params.b": "2", "params.n": "[4]", "params.budget.memory": "32",
+    }  # fmt: skip
+    assert row["status"] == "FAILED"
+
+
+def test_names_that_mlflow_refuses_are_logged_with_underscores(workspace: Path) -> None:
+    experiment = Experiment.open(workspace)
+    with experiment.run("one", {"policies, all": 2}) as run:
+        run.tags({"evaluated.trained, seed 1": "a run"})
+        run.metrics({"score@1": 0.5})
+    with experiment.run("ignored", {"policies, all": 3}, run_id=run.id):
+        pass  # the run has one of this name, which cannot be changed
+    row = load_runs(experiment).iloc[0]
+    names = ["params.policies_ all", "tags.evaluated.trained_ seed 1", "metrics.score_1"]
+    assert row[names].tolist() == ["2", "a run", 0.5]
+
+
+def test_parameters_are_logged_flat_with_the_code_version(workspace: Path) -> None:
+    run = Experiment.open(workspace).start(
+        "one", {"budget": {"chunk_tokens": 128}, "readers": ["a", "b"], "long": "x" * 7000}, parent="p"
+    )
+    row = load_runs(run.experiment).iloc[0]
+    assert (row["params.budget.chunk_tokens"], row["params.readers"], row["parent"]) == ("128", '["a", "b"]', "p")
+    assert json.loads(run.fetch("parameters.json", workspace).read_text())["long"] == "x" * 7000
+    assert row["tags.code_hash"] == code_hash()
+
+
+def test_results_are_rows_metrics_and_one_trace_each(workspace: Path, kept, lost) -> None:
+    run = Experiment.open(workspace).start("one")
+    model = "experiments/pocket/warm_start"
+    rows = log_results(run, [kept, kept, lost], model, policy="p")
+    assert rows["flops"].iloc[0] == shape_of(model).reading_flops(kept.trace)
+    log_results(run, [kept, lost], policy="p")
+    found = search_traces(run.experiment)
+    assert sorted(found["trace_id"]) == sorted(rows["trace_id"].unique()), "readings logged twice are one trace"
+    logged = load_runs(run.experiment).iloc[0]
+    assert logged[["metrics.score", "metrics.scored", "metrics.overwrite/accuracy"]].tolist() == [0.5, 2, 0.5]
+    path = run.experiment.client.download_artifacts(run.id, "results.csv", str(workspace))
+    assert len(pd.read_csv(path)) == 2
+
+
+def test_the_hub_is_not_queried_for_a_servers_model_name(workspace: Path, kept, monkeypatch) -> None:
+    queries = []
+    monkeypatch.setattr("huggingface_hub.file_download.get_hf_file_metadata", lambda *a, **k: queries.append(a))
+    rows = log_results(Experiment.open(workspace).start("one"), [kept], "small")
+    assert rows["flops"].isna().all() and not queries
+
+
+def test_a_deleted_run_is_read_but_not_logged_to(workspace: Path, kept) -> None:
+    experiment = Experiment.open(workspace)
+    run = experiment.start("one")
+    rows = log_results(run, [kept], policy="p")
+    experiment.client.delete_run(run.id)
+    for run_id in (run.id, "abc"):
+        with pytest.raises(TrackingError, match=run_id):
+            experiment.join(run_id)
+    assert load_readings(experiment, rows)["p"][0].example == kept.example
+
+
+def test_readings_that_are_missing_are_an_error_with_the_reason(workspace: Path, kept) -> None:
+    run = Experiment.open(workspace).start("one")
+    with pytest.raises(MissingArtifact, match=f"{run.id} has no artifact 'results'"):
+        load_results(run)
+    failed = replace(kept, reader="blind", trace=None, score=None, error="status 500")
+    rows = log_results(run, [kept, failed], policy="p")
+    rows["chunks"] = rows["chunks"].astype(float)  # as beside documents of no set length
+    assert load_readings(run.experiment, rows, "overwrite", 4)["p"][0].example == kept.example
+    for reader, why in {"gated": "there are no such rows", "blind": "status 500"}.items():
+        with pytest.raises(TrackingError, match=f"{reader}.*{why}"):
+            load_readings(run.experiment, rows, reader, 4)
+
+
+def test_readings_come_back_as_they_were(workspace: Path, kept, lost) -> None:
+    run = Experiment.open(workspace).start("one")
+    log_readings(run, [kept, lost])
+    back = {r.example.id: r for r in load_results(run)}
+    assert back == {"kept": kept, "lost": lost}
+    turns = turns_to_frame(load_results(run)).query("kind == 'read'")
+    for name, left in (("lost", Fate.LOST), ("kept", Fate.IN_MEMORY)):
+        assert turns.query(f"example == '{name}'")["fate"].tolist() == [Fate.AHEAD, Fate.IN_MEMORY, left, left]
+    log_readings(run, [kept, lost], limit_bytes=3000)
+    assert load_runs(run.experiment).iloc[0]["metrics.results_left_out"] == 1
+
+
+def test_a_run_opens_its_agent_as_it_read(workspace: Path, tokenizer_folder: str, tmp_path: Path) -> None:
+    tokenizer = shutil.copytree(tokenizer_folder, tmp_path / "switch")
+    frame = "<|im_start|>user\n{{ messages[0].content }}<|im_end|>\n<|im_start|>assistant\n"
+    (tokenizer / "chat_template.jinja").write_text(frame + "{% if enable_thinking %}?{% endif %}")
+    how = {"tokenizer": str(tokenizer), "api": "chat"}
+    template = replace(Template.load("short"), name="mine", empty_memory="none so far")
+    options = {"chat_template": {"enable_thinking": True}, "on_bad_memory": "keep", "extra": {"min_p": 0.1}}
+    options |= {"template": template, "budget": {"chunk_tokens": 48, "memory_tokens": 24, "answer_tokens": 12}}
+    sampling = Sampling(temperature=0.5, top_p=0.9, seed=3)
+    with serving() as server:
+        options |= {"base_url": server.url, "sampling": sampling, "reader": "gated"}
+        agent = open_agent("small", "openai", **how, **options)
+        with Experiment.open(workspace).run("evaluate") as run:
+            log_agent(run, agent, "small", "openai", **how)
+        with Experiment.open(workspace).run("older weights") as other:
+            log_agent(other, replace(agent, weights="0123"), "small", "openai", **how)
+        openers = agent_openers(run.experiment, {"p": run.id, "q": other.id})
+        opened = openers["p"]()
+        assert opened.identity == agent.identity and opened.reader == agent.reader
+        opened.close()
+        with pytest.raises(TrackingError, match=r"small has other weights now"):
+            openers["q"]()
+
+
+def test_a_run_keeps_its_environment_and_which_data_it_saw(workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "train_4.parquet").write_bytes(b"rows")
+    run = Experiment.open(workspace).start("one")
+    run.data(tmp_path / "train_4.parquet", use="training")
+    found = json.loads(run.fetch("environment.json", workspace).read_text())
+    assert found["packages"]["mlflow"] == version("mlflow") and found["python"] == platform.python_version()
+    assert load_runs(run.experiment).iloc[0]["data.train_4.parquet"] == hashlib.sha256(b"rows").hexdigest()[:16]
+    (seen,) = run.experiment.client.get_run(run.id).inputs.dataset_inputs
+    assert (seen.tags[0].key, seen.tags[0].value) == ("mlflow.data.context", "training")
+
+
+def policy(folder: Path, weights: bytes) -> Path:
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(weights)
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+def test_a_checkpoint_is_an_mlflow_model_found_by_its_weights(workspace: Path, tmp_path: Path, monkeypatch) -> None:
+    ledger = Experiment.open(workspace)
+    trained, moved = policy(tmp_path / "trained", b"w1"), policy(tmp_path / "moved", b"w1")
+    training = ledger.start("train")
+    made = training.model(trained, "demo 0.5", step=24)
+    training.metrics({"rollout/acc": 0.75}, 24, made)
+    evaluation = ledger.start("evaluate")
+    assert evaluation.uses(moved) == made
+    evaluation.metrics({"overwrite/accuracy": 0.5}, 16, made)
+
+    (model,) = ledger.client.search_logged_models([ledger.experiment_id])
+    assert (model.name, str(model.status), model.source_run_id) == ("demo 0-5", "READY", training.id)
+    assert (model.tags["step"], model.tags["files"], model.tags["folder"]) == ("24", "copied", str(trained))
+    assert {(m.run_id, m.key, m.step, m.value) for m in model.metrics} == {
+        (training.id, "rollout/acc", 24, 0.75),
+        (evaluation.id, "overwrite/accuracy", 16, 0.5),
+    }
+    assert (Path(model.artifact_location.removeprefix("file://")) / "model.safetensors").read_bytes() == b"w1"
+    assert [out.model_id for out in ledger.client.get_run(training.id).outputs.model_outputs] == [made]
+    assert [used.model_id for used in ledger.client.get_run(evaluation.id).inputs.model_inputs] == [made]
+    monkeypatch.setattr("memagent_lib.tracking.runs.COPIED_WHOLE_BYTES", 3)
+    large = training.model(policy(tmp_path / "big", b"w1w2"), "big")
+    assert ledger.client.get_logged_model(large).tags["files"] == "in the folder only"
+
+
+def test_the_machine_is_measured_while_a_run_works(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memagent_lib.tracking.runs.SAMPLE_S", 0.1)
+    with Experiment.open(workspace).run("one") as run:
+        wait_for(lambda: run.experiment.client.get_run(run.id).data.metrics)
+    assert "system/cpu_utilization_percentage" in set(load_curve(run)["metric"])
+    assert "SystemMetricsMonitor" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("Qwen/Qwen2.5-7B-Instruct", "Qwen2.5-7B-Instruct"),
+        ("experiments/pocket/trained/", "trained"),
+        ("runs/demo/train/model", "demo/train"),
+        ("runs/prose/rl/adapter", "prose/rl"),
+        ("model", "model"),
+    ],
+)
+def test_a_trained_policy_is_called_by_its_run(model, name):
+    assert policy_name(model) == name
+
+
+def test_two_policies_never_share_a_file_of_rows() -> None:
+    names = ("7B/RL", "7B:RL", "7B-RL", "step 20, seed-1", "step 20- seed-1", *(letter * 120 for letter in "x記"))
+    assert len({rows_file(name) for name in names}) == len(names)
+    assert rows_file("step 20 seed-1") == "step 20 seed-1"
+    assert max(len(rows_file(name).encode()) for name in names) < 200
