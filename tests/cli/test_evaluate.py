@@ -90,7 +90,7 @@ def test_readings_once_each_and_once_for_all_share_the_page(needles, tokenizer_f
         assert main(given) == main([*given, "--shared-reading"]) == 0
     assert page_of(tmp_path / "out") == {
         ("small", "overwrite"): 2,
-        ("small, reading once for all", "overwrite"): 2,
+        ("small, shared reading once for all", "overwrite"): 2,
     }
 
 
