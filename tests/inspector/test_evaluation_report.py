@@ -160,9 +160,9 @@ def test_runs_without_their_artifacts_are_a_warning(evaluated, workspace):
     page = report.page().body
     (warning,) = report.warnings
     assert warning.startswith(
-        f"2 artifacts of the runs are missing here, the first: run {gone} has no results in file:"
+        f"2 artifacts of the runs are missing here, the first: run {gone} has no artifact 'results' in file:"
     )
-    assert warning.split(";")[0] in page and "<pre>no environment.json</pre>" in page
+    assert f"run {gone} has no artifact" in page and "<pre>no environment.json</pre>" in page
     assert page.count("data-key=") == 3, "the readings of the other run"
     shutil.rmtree(workspace / "artifacts")
     page = EvaluationReport.of(workspace / "out", workspace).page().body
@@ -212,7 +212,7 @@ def test_the_store_of_a_sweep_is_its_own_or_the_one_named(evaluated, workspace, 
     report = EvaluationReport.of(tmp_path)
     assert report.experiment.uri == f"sqlite:///{workspace}/mlflow.db" and report.warnings == []
     _sweep_of(tmp_path, f"sqlite:///{tmp_path}/another machine/mlflow.db", known)
-    with pytest.raises(TrackingError, match=r"no MLflow store in .*/another machine: there is no such folder"):
+    with pytest.raises(TrackingError, match="no MLflow store .*/another machine/"):
         EvaluationReport.of(tmp_path)
     assert not (tmp_path / "another machine").exists()
     assert EvaluationReport.of(tmp_path, workspace).warnings == []
