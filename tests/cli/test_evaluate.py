@@ -108,10 +108,11 @@ def test_a_model_judge_adds_a_second_opinion_to_every_answer(needles, tokenizer_
         assert main([*command, *judge]) == 0
         said = capsys.readouterr().err
         assert "model judge small: overwrite: 0 of 5 right, the rule agrees on 0.0 %" in said
-        assert "5 distinct replies, 0 verdicts saved before" in said and "5 reply tokens" in said
+        assert "5 distinct replies" in said and "5 reply tokens" in said
         posts = server.posts
         assert main([*command, *judge]) == 0
-        assert server.posts == posts and "5 distinct replies, 5 verdicts saved before" in capsys.readouterr().err
+        assert server.posts == posts, "the verdicts are saved"
+        capsys.readouterr()
     rows = gather_rows(tmp_path / "out")
     assert set(rows["model_judge"]) == {"small"} and list(rows["model_verdict"]) == [0] * 5
     assert set(rows["model_judge_reply"]) == {"INCORRECT"}
@@ -234,8 +235,8 @@ def test_bad_input_is_said_before_a_model_is_asked_for(needles, tmp_path, capsys
     for data, n, says in [
         ([tmp_path / "none.parquet"], "1", "no examples at"),
         ([needles], "9", "has 5 examples"),
-        ([needles], "-1", "n is a number of examples, or 0 for all of them; got -1"),
-        ([needles, needles], "1", f"{needles} is given more than once"),
+        ([needles], "-1", "n asks for -1"),
+        ([needles, needles], "1", "files has to list different ones"),
     ]:
         command = ["evaluate", *map(str, data), "--n", n, "--out", str(tmp_path / "o"), "--model", "nowhere"]
         assert main(command) == 2
@@ -244,7 +245,7 @@ def test_bad_input_is_said_before_a_model_is_asked_for(needles, tmp_path, capsys
     pq.write_table(pq.read_table(needles).slice(0, 0), tmp_path / "none_in.parquet")
     for data, says in [
         (tmp_path, f"{tmp_path} is a folder; name the files of examples in it, as {tmp_path}/*.parquet"),
-        (tmp_path / "none_in.parquet", "none_in.parquet holds no examples; make some with"),
+        (tmp_path / "none_in.parquet", "none_in.parquet has 0 examples"),
         (tmp_path / "rows.parquet", "rows.parquet has the results of an evaluation; name the file of examples"),
     ]:
         assert main(["evaluate", str(data), "--out", str(tmp_path / "o"), "--model", "nowhere"]) == 2
@@ -255,7 +256,7 @@ def test_bad_input_is_said_before_a_model_is_asked_for(needles, tmp_path, capsys
 def test_a_store_that_cannot_be_used_fails_before_any_model(needles, judge, tmp_path, capsys):
     command = ["evaluate", str(needles), "--out", str(tmp_path / "o"), "--model", "nowhere", *judge]
     assert main([*command, "--tracking", str(needles)]) == 2
-    assert f"{needles} is a file; the MLflow store is a folder" in capsys.readouterr().err
+    assert f"the MLflow store {needles}" in capsys.readouterr().err
 
 
 def test_tasks_with_and_without_chunk_lengths_make_one_report(needles, tokenizer_folder, workspace, tmp_path):

@@ -212,7 +212,7 @@ def test_the_store_of_a_sweep_is_its_own_or_the_one_named(evaluated, workspace, 
     report = EvaluationReport.of(tmp_path)
     assert report.experiment.uri == f"sqlite:///{workspace}/mlflow.db" and report.warnings == []
     _sweep_of(tmp_path, f"sqlite:///{tmp_path}/another machine/mlflow.db", known)
-    with pytest.raises(TrackingError, match="no MLflow store .*/another machine/"):
+    with pytest.raises(TrackingError, match=r"no MLflow store .*/another machine/"):
         EvaluationReport.of(tmp_path)
     assert not (tmp_path / "another machine").exists()
     assert EvaluationReport.of(tmp_path, workspace).warnings == []
