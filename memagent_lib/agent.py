@@ -160,8 +160,8 @@ def open_agent(
     (``{"enable_thinking": False}``); an argument that the template does not use is refused. ``on_bad_memory`` is what
     happens to a reply that is no memory (:class:`~memagent_lib.bad_memory.OnBadMemory`). ``options`` are passed to the
     backend: ``base_url``, ``api_key``, ``api`` and ``extra`` to ``openai``, ``threads`` to ``vllm`` and
-    ``transformers``, ``drafts`` to ``transformers``, and ``window`` to any of them; ``engines`` opens several, on a Ray
-    ``cluster`` (:class:`~memagent_lib.backends.EnginePool`). ``None``, 0 and empty values mean the default.
+    ``transformers``, further options of its ``EngineArgs`` to ``vllm``, and ``window`` to any of them; ``engines``
+    opens several, on a Ray ``cluster``. ``None``, 0 and empty values mean the default.
     """
     if backend is None or isinstance(backend, str):
         engines = options.get("engines") or 0
@@ -195,7 +195,7 @@ def open_agent(
 
 def _set_options(backend: str, options: Mapping[str, Any], chat_arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that are set and that the backend takes."""
-    # False counts as set although it is empty: it switches an option off (drafts=False).
+    # False counts as set although it is empty: it switches an option off.
     set_options = {name: value for name, value in options.items() if value is False or value}
     if backend == "openai":  # a server has its own threads, and notebooks set the parameter for every backend
         set_options.pop("threads", None)

@@ -7,13 +7,11 @@ fit ``window`` is refused before any work. ``tests/backends/test_backend_contrac
 :data:`BACKENDS`.
 
 :class:`Scripted` needs no model; the others load theirs, or find it on its server, when they are opened.
-:class:`EnginePool` is several engines of one of them in processes of their own, on one machine or a Ray cluster.
+Several engines of one of them may run in processes of their own, on one machine or a Ray cluster.
 :class:`ModelShape` computes what a model's turns cost without loading its weights. This package does not depend on
 readers.
 """
 
-from memagent_lib.backends.end_tokens import end_tokens
-from memagent_lib.backends.engine_pool import EnginePool
 from memagent_lib.backends.interface import (
     RETRY_TEMPERATURE,
     Backend,
@@ -21,9 +19,10 @@ from memagent_lib.backends.interface import (
     BackendUnavailable,
     Remote,
     Sampling,
+    Scripted,
     require_room,
 )
-from memagent_lib.backends.model_shape import ModelShape, config_of, shape_of, trained_window
+from memagent_lib.backends.model_shape import ModelShape, config_of, end_tokens, shape_of, trained_window
 from memagent_lib.backends.opening import (
     BACKENDS,
     SMALL_MODEL_MB,
@@ -32,8 +31,7 @@ from memagent_lib.backends.opening import (
     require_backend,
     require_engines,
 )
-from memagent_lib.backends.scripted import Scripted
-from memagent_lib.backends.vllm_loop import LoopEngine
+from memagent_lib.backends.vllm_engines import LoopEngine
 
 __all__ = [
     "BACKENDS",
@@ -42,7 +40,6 @@ __all__ = [
     "Backend",
     "BackendError",
     "BackendUnavailable",
-    "EnginePool",
     "LoopEngine",
     "ModelShape",
     "Remote",

@@ -1,7 +1,11 @@
-"""The interface of every backend: a request goes in, and a raw reply or a :class:`BackendError` comes out."""
+"""The interface of every backend, and the one without a model.
+
+A request goes in, and a raw reply or a :class:`BackendError` comes out.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
@@ -104,3 +108,23 @@ class Remote(Protocol):
 
         Identical refusals in a row then count as one client's bad requests, not as a server that refuses everything.
         """
+
+
+class Scripted:
+    """A backend that replies immediately with the result of a function, for testing readers or trying them out.
+
+    The function receives the prompt's text, and returns the reply's text or a whole :class:`Reply`, or raises an error.
+    """
+
+    def __init__(self, answer: Callable[[str], str | Reply], window: int = 1 << 30):
+        self._answer = answer
+        self.window = window
+        self.requests: list[Request] = []
+
+    async def complete(self, request: Request) -> Reply:
+        self.requests.append(request)
+        reply = self._answer(request.text)
+        return reply if isinstance(reply, Reply) else Reply(reply, prompt_tokens=len(request.ids))
+
+    async def close(self) -> None:
+        return None

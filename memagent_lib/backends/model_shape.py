@@ -1,7 +1,8 @@
-"""What a model costs to train and to run, computed from its configuration without loading its weights."""
+"""What a model's configuration states: its size and cost, its window, and the tokens at which its replies end."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from memagent_lib.errors import MissingFile
 from memagent_lib.models import find_model
+from memagent_lib.tokenizer import Tokenizer
 from memagent_lib.trace import Trace, Turn
 
 
@@ -151,13 +153,33 @@ def config_of(model: str, download: bool = True) -> Any:
 
     try:
         return AutoConfig.from_pretrained(find_model(model), local_files_only=not download)
-    except MissingFile:
-        raise
     except OSError as failure:
-        if Path(model).is_dir():
+        if isinstance(failure, MissingFile) or Path(model).is_dir():
             raise
-        # Without a configuration a model would be planned as one of no size.
-        raise MissingFile(
-            f"no config.json of {model!r}, neither cached here nor on the hub within reach; give a model folder, or "
-            "fetch the model where the hub can be reached"
-        ) from failure
+        raise MissingFile(f"no config.json of {model!r} here or on the hub; give a model folder") from failure
+
+
+def end_tokens(model: str, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Return the ids at which a reply of ``model`` (a folder or hub name) ends, the likeliest first.
+
+    They are the token after an assistant's text in the chat template, the EOS of the tokenizer, and those that
+    ``generation_config.json`` and ``config.json`` state. Published models often state only some of them: with Llama 3's
+    base configuration a chat reply would run on after ``<|eot_id|>``.
+    """
+    return tuple(dict.fromkeys((*tokenizer.end_ids, *_stated(model))))
+
+
+@lru_cache(maxsize=8)
+def _stated(model: str) -> tuple[int, ...]:
+    from transformers import GenerationConfig
+
+    config = config_of(model)
+    sources = [config.get_text_config(), config]
+    with suppress(OSError):  # the file is optional
+        sources.insert(0, GenerationConfig.from_pretrained(model))
+    ids: list[int] = []
+    for source in sources:
+        eos = getattr(source, "eos_token_id", None)
+        if eos is not None:
+            ids += eos if isinstance(eos, list | tuple) else [eos]
+    return tuple(ids)

@@ -68,13 +68,8 @@ def require_backend(kind: str) -> None:
 
 
 def require_engines(kind: str, engines: int, cluster: str) -> None:
-    """Raise ``ValueError`` for a negative number of ``engines``, or engines or a cluster without any use."""
-    if engines < 0:
-        raise ValueError(f"engines must be at least 1, or 0 for one in this process; got {engines}")
-    if engines and kind == "openai":
-        raise ValueError(
-            f"engines {engines}: a server (backend openai) has engines of its own; choose {' or '.join(_ENGINES)}, or "
-            "leave engines out and start more copies behind the server's address"
-        )
+    """Raise ``ValueError`` for a negative number of ``engines``, or for engines or a cluster without any use."""
+    if engines < 0 or (engines and kind == "openai"):
+        raise ValueError(f"engines {engines}: choose at least 1 with {' or '.join(_ENGINES)}, or leave engines out")
     if cluster and not engines:
         raise ValueError(f"the cluster {cluster!r} needs a number of engines, such as its number of GPUs")

@@ -8,15 +8,13 @@ between processes would cost more than a small model's arithmetic, and every pro
 from __future__ import annotations
 
 import os
-import re
 from copy import copy
 from itertools import count
 from typing import Any
 
-from memagent_lib.backends.end_tokens import end_tokens
 from memagent_lib.backends.interface import BackendError, BackendUnavailable, Sampling, require_room
-from memagent_lib.backends.model_shape import config_of, kv_bytes
-from memagent_lib.backends.vllm_thread import ThreadEngine
+from memagent_lib.backends.model_shape import config_of, end_tokens, kv_bytes
+from memagent_lib.backends.vllm_engines import ThreadEngine
 from memagent_lib.prompts import Request
 from memagent_lib.tokenizer import Tokenizer
 from memagent_lib.trace import Reply
@@ -37,11 +35,12 @@ CPU_SETTINGS = {
 
 
 class VLLM:
-    """A vLLM engine for a model folder or hub name. ``engine`` options are those of vLLM's ``EngineArgs``.
+    """A vLLM engine for a model folder or hub name.
 
-    ``threads`` limits the CPU engine's OpenMP threads. An engine with more threads than free cores is several times
-    slower. On a CPU without a ``window``, a model has its own if :data:`CPU_KV_CACHE_BYTES` hold it, and else the
-    larger of what they hold and ``needed_window``, the tokens that the longest turn may need.
+    ``engine`` options are those of vLLM's ``EngineArgs``, such as ``data_parallel_size`` on several GPUs. ``threads``
+    limits the CPU engine's threads. An engine with more threads than free cores is several times slower. On a CPU
+    without a ``window``, a model has its own if :data:`CPU_KV_CACHE_BYTES` hold it, and else the larger of what they
+    hold and ``needed_window``, the tokens that the longest turn may need.
     """
 
     def __init__(
@@ -54,7 +53,9 @@ class VLLM:
         threads: int | None = None,
         **engine: Any,
     ):
-        _set_environment()
+        # What torch and vLLM read once, when they are imported.
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # else vLLM's NUMA binding is a red line in notebooks
         self._tokenizer = Tokenizer.load(model)
         self._ends = end_tokens(model, self._tokenizer)
         self._engine = _start(model, window, needed_window, threads, engine)
@@ -122,12 +123,6 @@ class VLLM:
         self._engine.shutdown()
 
 
-def _set_environment() -> None:
-    """Set what torch and vLLM read once, when they are imported."""
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # else vLLM's NUMA binding is a red line in every notebook
-
-
 def _start(model: str, window: int | None, needed_window: int, threads: int | None, options: dict[str, Any]) -> Any:
     """Start vLLM's ``AsyncLLM``, or on a CPU the thread engine with the same methods."""
     from vllm.platforms import current_platform
@@ -136,14 +131,7 @@ def _start(model: str, window: int | None, needed_window: int, threads: int | No
     if window is not None:
         settings["max_model_len"] = window
     if current_platform.is_cpu():
-        settings |= CPU_SETTINGS | cpu_cache(model, window, needed_window)
-        try:
-            return ThreadEngine(settings | options, threads)
-        except ValueError as failure:
-            no_room = _no_room(model, str(failure))
-            if no_room is None:
-                raise
-            raise no_room from failure
+        return ThreadEngine(settings | CPU_SETTINGS | cpu_cache(model, window, needed_window) | options, threads)
     from vllm import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -173,15 +161,3 @@ def cpu_cache(model: str, window: int | None, needed_window: int) -> dict[str, i
     if cache_bytes > CPU_KV_CACHE_BYTES:
         settings["kv_cache_memory_bytes"] = cache_bytes
     return settings
-
-
-def _no_room(model: str, failure: str) -> BackendUnavailable | None:
-    """Return an error for a failure of vLLM that is about the memory of its KV cache, else ``None``."""
-    if not re.search("kv cache|cache blocks", failure, re.IGNORECASE):
-        return None
-    # What follows is advice on options of vLLM's own command.
-    reason = re.split(r"\.? (?:Based|Try|Decrease|Reduce)\b", failure)[0]
-    fix = "give a smaller window (--window) or model, or free memory"
-    if KV_CACHE_VARIABLE in os.environ:
-        fix += f", or unset {KV_CACHE_VARIABLE}"
-    return BackendUnavailable(f"vLLM has no room for {model} on this CPU ({reason}); {fix}")

@@ -29,12 +29,10 @@ def engine(policy):
     from vllm import AsyncEngineArgs
 
     from memagent_lib.backends import LoopEngine
-    from memagent_lib.backends.vllm_thread import environment
 
-    with (
-        environment(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_CPU_KVCACHE_SPACE="1"),
-        pytest.MonkeyPatch.context() as patch,
-    ):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+        patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
         patch.setattr(torch, "set_num_threads", torch.set_num_threads)  # vLLM's worker puts its own there
         made = LoopEngine(AsyncEngineArgs(model=str(policy), **SETTINGS).create_engine_config())
         yield made

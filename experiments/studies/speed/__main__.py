@@ -19,7 +19,6 @@ BENCHES = {
     "data": ("our generators against one that tokenises everything at each step", "n=16 or task=vt"),
     "read": ("reading: chunk first, overhead, lock step, length, a huge file", "rounds=1 or chunk_tokens=256"),
     "client": ("the client's processor time per turn, against a bare loop of posts", "readings=16 or rounds=1"),
-    "draft": ("readings with their memories as drafts, without, and by vLLM", "rounds=1 or readings=[64]"),
     "engines": ("several engines on the same cores as one", "engines=4 or backend=transformers or cluster=auto"),
     "train": (
         "a training step, part by part: ours, verl's own loop, the engine alone",

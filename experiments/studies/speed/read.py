@@ -40,7 +40,7 @@ SHAPES = {  # the sizes that determine the engine's arithmetic, from the models'
         "num_key_value_heads": 4,
     },
 }
-KV_CACHE_GB = "3"  # enough for a group of 16 with full memories
+KV_CACHE_BYTES = 3 << 30  # enough for a group of 16 with full memories
 BLOCK_TOKENS = 16  # as on a GPU; the prefix cache shares only whole blocks, and these chunks are small
 
 
@@ -97,15 +97,13 @@ def bench_read(settings: ReadBench, report: Callable[[str], None] = print) -> di
     s = settings
     wanted = settings.measures or tuple(MEASURES)
     from memagent_lib.backends.vllm import VLLM
-    from memagent_lib.backends.vllm_thread import environment
 
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         window = 2 * max(s.full_lengths) if "cost" in wanted else 0
         options = _model(folder, s, max(window, 8 * s.chunk_tokens))
-        with environment(VLLM_CPU_KVCACHE_SPACE=KV_CACHE_GB):
-            drawn = Sampling(temperature=1.0, seed=s.seed)
-            engine = VLLM(folder, drawn, threads=s.threads, block_size=BLOCK_TOKENS, **options)
+        options |= {"kv_cache_memory_bytes": KV_CACHE_BYTES, "block_size": BLOCK_TOKENS}
+        engine = VLLM(folder, Sampling(temperature=1.0, seed=s.seed), threads=s.threads, **options)
         try:
             bench = Bench(s, Tokenizer.load(folder), engine, Path(folder))
             for name in wanted:

@@ -1,17 +1,21 @@
-"""vLLM's engine in its caller's event loop: no second process, no thread, one output per request.
+"""vLLM's engine without a second process: in its caller's event loop, or in one thread of this process.
 
 A step serves every waiting request. Between two steps every caller whose reply is complete sends its next request, so
-the next step serves them all. Batches therefore depend only on the requests, not on timing. :class:`LoopEngine` has the
-methods of ``AsyncLLM`` that verl and :mod:`memagent_lib.backends.vllm` call.
+the next step serves them all. Batches therefore depend only on the requests, not on timing. Both classes have the
+methods of vLLM's ``AsyncLLM`` that verl and :mod:`memagent_lib.backends.vllm` call.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
+from memagent_lib.backends.interface import BackendError
+
+CLOSED = "vLLM's engine has stopped: it was closed"
 # vLLM's process groups and forward context are globals: engines of one process take turns, and only the last one to
 # stop may tear the groups down.
 engine_lock = threading.RLock()
@@ -26,9 +30,10 @@ class LoopEngine:
 
     def __init__(self, config: Any):
         from vllm.v1.engine.llm_engine import LLMEngine
+        from vllm.v1.executor import Executor
 
         with engine_lock:
-            self.engine = LLMEngine.from_vllm_config(config, disable_log_stats=True)
+            self.engine = LLMEngine(config, Executor.get_class(config), log_stats=False)
             _running.add(self)
         self._replies: dict[str, asyncio.Future[Any]] = {}
         self._steps: asyncio.Task[None] | None = None
@@ -55,10 +60,9 @@ class LoopEngine:
                 with engine_lock:
                     outputs = self.engine.step()
                 for output in outputs:
-                    if output.finished:
-                        reply = self._replies.pop(output.request_id, None)
-                        if reply is not None and not reply.done():
-                            reply.set_result(output)
+                    reply = self._replies.pop(output.request_id, None) if output.finished else None
+                    if reply is not None and not reply.done():
+                        reply.set_result(output)
         except Exception as failure:  # nobody awaits this task: only the requests can report what ended it
             self.fail(failure)
 
@@ -106,3 +110,72 @@ class LoopEngine:
     async def wait_for_requests_to_drain(self) -> None:
         if self._steps is not None:
             await self._steps
+
+
+class ThreadEngine:
+    """A :class:`LoopEngine` in a thread with its own event loop.
+
+    Its methods can be called from any thread and event loop. ``threads`` limits the threads of OpenMP.
+    """
+
+    def __init__(self, settings: dict[str, Any], threads: int | None = None):
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="memagent-vllm", daemon=True)
+        self._thread.start()
+        try:
+            self._engine = asyncio.run_coroutine_threadsafe(_engine(settings, threads), self._loop).result()
+        except BaseException:
+            self._end()
+            raise
+        self.model_config = self._engine.model_config
+        # Python stops daemon threads abruptly at exit, even in the middle of a step.
+        atexit.register(self.shutdown)
+
+    async def generate(self, prompt: Any, params: Any, name: str) -> AsyncIterator[Any]:
+        """Yield vLLM's final ``RequestOutput``. Cancelling the call aborts the request."""
+        yield await self._in_engine_loop(self._last_output(prompt, params, name))
+
+    async def reset_prefix_cache(self) -> None:
+        await self._in_engine_loop(self._engine.reset_prefix_cache())
+
+    def shutdown(self) -> None:
+        """Stop the engine and fail the requests that still wait. Calling it again does nothing."""
+        atexit.unregister(self.shutdown)
+        if not self._loop.is_closed():
+            asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
+            self._end()
+
+    async def _last_output(self, prompt: Any, params: Any, name: str) -> Any:
+        return [output async for output in self._engine.generate(prompt, params, name)][-1]
+
+    async def _stop(self) -> None:
+        self._engine.fail(BackendError(CLOSED))
+        self._engine.shutdown()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _in_engine_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
+        if self._loop.is_closed():
+            work.close()
+            raise BackendError(CLOSED)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+
+async def _engine(settings: dict[str, Any], threads: int | None) -> LoopEngine:
+    import torch
+    from vllm import EngineArgs
+    from vllm.v1.executor import UniProcExecutor
+
+    set_num_threads = torch.set_num_threads
+    if threads is not None:
+        set_num_threads(threads)  # OpenMP counts threads per calling thread: this limits the engine's alone
+    try:
+        with engine_lock:
+            # Given by its name, vLLM replaces this one by an executor with a process of its own.
+            args = EngineArgs(**settings, distributed_executor_backend=UniProcExecutor)
+            return LoopEngine(args.create_engine_config())
+    finally:
+        torch.set_num_threads = set_num_threads  # vLLM's CPU worker replaces it for the whole process
