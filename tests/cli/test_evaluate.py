@@ -83,17 +83,6 @@ def test_readers_and_n_repeat_and_another_policy_joins_the_page(needles, tokeniz
     }
 
 
-def test_readings_once_each_and_once_for_all_share_the_page(needles, tokenizer_folder, workspace, tmp_path):
-    with serving() as server:
-        server.reply = reply
-        given = command_for(server, tokenizer_folder, workspace, tmp_path / "out", str(needles), "--n", "2")
-        assert main(given) == main([*given, "--shared-reading"]) == 0
-    assert page_of(tmp_path / "out") == {
-        ("small", "overwrite"): 2,
-        ("small, shared reading once for all", "overwrite"): 2,
-    }
-
-
 def test_a_model_judge_adds_a_second_opinion_to_every_answer(needles, tokenizer_folder, workspace, tmp_path, capsys):
     def judged_or_read(body: dict) -> dict:
         if "CORRECT" not in body["messages"][0]["content"]:
@@ -202,17 +191,6 @@ def test_a_stopped_command_says_how_to_continue_and_does(
         assert (before, server.posts - before) == (7, turns - 6), "the six finished turns are not asked again"
 
 
-def test_failures_are_explained_below_the_table_and_on_the_page(needles, tokenizer_folder, workspace, tmp_path, capsys):
-    with serving() as server:
-        server.reply = reply
-        given = command_for(server, tokenizer_folder, workspace, tmp_path / "out", str(needles))
-        assert main([*given, "--set", "question_tokens=4"]) == 1
-    why = r"warning: 5 failed \(overwrite\): BudgetError: the question is \d+ tokens and question_tokens allows 4"
-    assert re.search(why, capsys.readouterr().err)
-    assert main(["report", str(tmp_path / "out"), "--tracking", str(workspace)]) == 0
-    assert re.search(why, capsys.readouterr().err)
-
-
 def test_files_become_table_run_and_page_and_a_repeat_is_free(needles, tokenizer_folder, workspace, tmp_path, capsys):
     with serving() as server:
         server.reply = reply
@@ -257,21 +235,6 @@ def test_a_store_that_cannot_be_used_fails_before_any_model(needles, judge, tmp_
     command = ["evaluate", str(needles), "--out", str(tmp_path / "o"), "--model", "nowhere", *judge]
     assert main([*command, "--tracking", str(needles)]) == 2
     assert f"the MLflow store {needles}" in capsys.readouterr().err
-
-
-def test_tasks_with_and_without_chunk_lengths_make_one_report(needles, tokenizer_folder, workspace, tmp_path):
-    asked = {"question": "What is the code of the bold owl?", "document": "The code of the bold owl is 12."}
-    (tmp_path / "mine.jsonl").write_text(json.dumps(asked | {"answers": ["12"]}))
-    assert main(["data", "--from", "plain", str(tmp_path / "mine.jsonl"), "--out", str(tmp_path / "mine.parquet")]) == 0
-    with serving() as server:
-        server.reply = reply
-        files = [str(needles), str(tmp_path / "mine.parquet"), "--n", "1"]
-        assert main(command_for(server, tokenizer_folder, workspace, tmp_path / "out", *files)) == 0
-    assert main(["report", str(tmp_path / "out"), "--tracking", str(workspace)]) == 0
-    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-    assert "3 chunks" in page and "mine.parquet" in page
-    cells = re.findall(r'data-key="[^"]+" data-policy="small" title="[^"]*">([^<]+)</button>', page)
-    assert cells == ["2 of 2", "1 of 1", "1 of 1", "1 of 1", "1 of 1"]
 
 
 def test_another_projects_file_names_the_command_to_convert_it(tmp_path, capsys):

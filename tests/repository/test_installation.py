@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
-import re
 import subprocess
 import sys
-import urllib.request
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pandas as pd
-import psutil
 import pytest
-from aiohttp import ClientSession
 from hostile import serving
 from needle_server import right
-from ports import free_port
-from waiting import command_of, has_ended, wait_for
 
 ROOT = Path(__file__).parents[2]
 UV = [str(Path(sys.executable).with_name("uv"))]
 INDEX = {"UV_DEFAULT_INDEX": os.environ["PIP_INDEX_URL"]} if os.environ.get("PIP_INDEX_URL") else {}
 OUTSIDE = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-COMMIT = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "--quiet", "--allow-empty", "--message"]
 OUTSIDE |= INDEX | {"COLUMNS": "900"}  # wide enough for doctor's longest line
 
 pytestmark = pytest.mark.long
@@ -85,10 +74,6 @@ def test_the_name_of_a_wheel_says_its_version(wheel, tmp_path):
     run("make", f"UV={UV[0]}", "wheel", cwd=clone)
     names = {path.name for path in (clone / "dist").iterdir()}
     assert {"memagent_lib-9.8.7-py3-none-any.whl", "memagent_lib-9.8.7.tar.gz"} <= names
-    run(*COMMIT, "a later commit", cwd=clone)
-    run(*UV, "build", "--quiet", "--wheel", "--out-dir", "later", ".", cwd=clone)
-    (later,) = (clone / "later").glob("*.whl")
-    assert re.fullmatch(r"memagent_lib-9\.8\.8\.dev1\+g[0-9a-f]+-py3-none-any\.whl", later.name)
 
 
 def test_a_wheel_has_the_notebooks_and_small_policies(wheel):
@@ -140,83 +125,3 @@ def test_default_paths_are_found_outside_of_the_workbench(memagent, tmp_path):
         cwd=tmp_path,
     )
     assert len(pd.read_parquet(tmp_path / "a.parquet")) == 2
-
-
-@contextmanager
-def lab_in(folder: Path, memagent: str, scratch: Path) -> Iterator[tuple[str, str, psutil.Process]]:
-    """Run `memagent lab` during a ``with`` block; yield JupyterLab's address, its token and the process."""
-    output = scratch / "lab.txt"
-    ports = ["--port", str(free_port()), "--mlflow-port", str(free_port())]
-    other = scratch / "home" / ".local" / "share" / "jupyter" / "kernels" / "python3"
-    other.mkdir(parents=True)
-    (other / "kernel.json").write_text('{"argv": ["false"], "display_name": "Other", "language": "python"}')
-    # A home folder with a kernel of another Python, which counts in an environment that another user owns.
-    environment = OUTSIDE | {"HOME": str(scratch / "home"), "JUPYTER_PREFER_ENV_PATH": "0"}
-    with open(output, "wb") as file:
-        started = subprocess.Popen([memagent, "lab", *ports], cwd=folder, env=environment, stdout=file, stderr=file)
-    lab = psutil.Process(started.pid)
-    try:
-        wait_for(lambda: "Ctrl-C stops both" in output.read_text() or started.poll() is not None, most_s=400)
-        page = re.search(r"JupyterLab +(http://\S+)/lab/tree/notebooks\?token=(\S+)", output.read_text())
-        assert page, output.read_text()
-        yield *page.groups(), lab
-    finally:
-        family = lab.children(recursive=True) if started.poll() is None else []
-        started.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            started.wait(60)
-        for left in (lab, *family):  # none, unless a test has failed
-            with suppress(psutil.NoSuchProcess):
-                left.kill()
-
-
-def test_the_lab_opens_a_notebook_runs_its_cells_and_stops(memagent, workbench, tmp_path):
-    with lab_in(workbench, memagent, tmp_path) as (address, token, lab):
-
-        def from_jupyter(path: str, body: dict | None = None) -> dict:
-            data = None if body is None else json.dumps(body).encode()
-            with urllib.request.urlopen(f"{address}/api/{path}?token={token}", data) as reply:
-                return json.load(reply)
-
-        with urllib.request.urlopen(f"{address}/lab/tree/notebooks?token={token}") as page:
-            assert b"jupyter-config-data" in page.read()
-        assert "00_quickstart.ipynb" in {file["name"] for file in from_jupyter("contents/notebooks")["content"]}
-        book = from_jupyter("contents/notebooks/00_quickstart.ipynb")
-        kernel = {"name": "", "path": book["path"], "type": "notebook", "kernel": {"name": "python3"}}
-        started = from_jupyter("sessions", kernel)["kernel"]["id"]
-        sources = [cell["source"] for cell in book["content"]["cells"] if cell["cell_type"] == "code"]
-        last, shown = asyncio.run(run_cells(address, token, started, sources))
-        assert any("<mark" in page for page in shown)
-        (line,) = last["traceback"]
-        assert re.match(r"MissingPackage: .*transformers.* not installed; run `uv pip install", line)
-        family = lab.children(recursive=True)
-        assert any("ipykernel" in command_of(process) for process in family)
-        assert not any("huey" in command_of(process) for process in family)  # MLflow's jobs
-        lab.terminate()
-        wait_for(lambda: all(map(has_ended, (lab, *family))))
-
-
-async def run_cells(address: str, token: str, kernel: str, sources: list[str]) -> tuple[dict, list[str]]:
-    """Run cells as JupyterLab's page does, up to the first error; return the last reply and the HTML outputs."""
-    shown = []
-    last = {}
-    channels = f"{address}/api/kernels/{kernel}/channels?token={token}"
-    async with ClientSession() as session, session.ws_connect(channels, max_msg_size=0) as socket:
-        for number, source in enumerate(sources):
-            header = {"msg_id": str(number), "msg_type": "execute_request", "session": "t", "username": "t"}
-            request = {"header": header | {"version": "5.3"}, "parent_header": {}, "metadata": {}, "channel": "shell"}
-            await socket.send_json(request | {"content": {"code": source, "silent": False, "allow_stdin": False}})
-            last = {}
-            is_idle = False
-            while not (last and is_idle):  # outputs can arrive after the reply, and before the kernel is idle
-                message = await socket.receive_json(timeout=300)
-                content = message["content"]
-                if message["parent_header"].get("msg_id") != str(number):
-                    continue
-                if message["msg_type"] == "execute_reply":
-                    last = content
-                is_idle |= content.get("execution_state") == "idle"
-                shown.append(content.get("data", {}).get("text/html", ""))
-            if last["status"] != "ok":
-                break
-    return last, shown
