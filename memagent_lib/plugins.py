@@ -66,6 +66,18 @@ def shipped_plugin(folder: str, name: str) -> str | None:
     return None
 
 
+def shipped_module(folder: str, name: str) -> ModuleType | None:
+    """Return the module ``experiments/FOLDER/NAME.py``, or ``None`` if there is no such file."""
+    found = shipped_plugin(folder, name)
+    return _load(plugin_file(found)) if found else None
+
+
+def shipped_names(folder: str) -> list[str]:
+    """Return the names of the files that :func:`shipped_plugin` finds."""
+    folders = [above / "experiments" / folder for above in (root(), shipped()) if above]
+    return sorted({file.stem for path in folders for file in path.glob("*.py") if file.stem != "__init__"})
+
+
 def load_plugin(name: str, table: str = "") -> Any:
     """Load the object that ``FILE.py:NAME`` names: a variable of the file, or an entry of its mapping ``table``."""
     module = _load(plugin_file(name))

@@ -164,7 +164,7 @@ def _print_tasks(only: str | None) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from memagent_lib.data import FORMATS, TASKS, preset
+    from memagent_lib.data import TASKS, format_named, format_names, preset
 
     table = Table(box=None, pad_edge=False)
     table.add_column("task", no_wrap=True)
@@ -181,7 +181,8 @@ def _print_tasks(only: str | None) -> None:
         table.add_row("[bold]your own[/bold]")
         table.add_row("  FILE.py:NAME", "a memagent_lib.data.Preset in a Python file, or an entry of its PRESETS", "")
         table.add_row("[bold]formats for --from[/bold]")
-        for name, known in FORMATS.items():
+        for name in format_names():
+            known = format_named(name)
             options = ", ".join(f"{option}=" for option in known.options)
             table.add_row(f"  {name}", known.files + (f"; takes {options}" if options else ""), "")
     Console().print(table)

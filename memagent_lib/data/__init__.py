@@ -4,14 +4,21 @@ This package covers examples, their files, and the layout of a document of a req
 not part of it; the caller passes the agents for the no-context filter.
 """
 
-from memagent_lib.data.conversion import Selection, convert
 from memagent_lib.data.examples import Example, Span, data_hash
-from memagent_lib.data.filtering import known_without_document
-from memagent_lib.data.formats import FORMATS, read_original, require_options
+from memagent_lib.data.formats import (
+    FOLLOW_DOCUMENT,
+    FORMATS,
+    Format,
+    accepted_answers,
+    format_named,
+    format_names,
+    multiple_choice,
+    read_original,
+    require_options,
+    texts,
+    written_value,
+)
 from memagent_lib.data.layout import (
-    DocumentPlan,
-    ExampleKey,
-    Filler,
     Layout,
     Length,
     Meter,
@@ -19,12 +26,22 @@ from memagent_lib.data.layout import (
     end_of_chunks,
     fill_chunks,
     free_positions,
-    in_order,
     insert,
+    join,
     replace_units,
 )
-from memagent_lib.data.overview import data_files
-from memagent_lib.data.splits import make_splits, split_file
+from memagent_lib.data.plans import (
+    AtLeastOne,
+    DocumentPlan,
+    ExampleKey,
+    Filler,
+    NotNegative,
+    Preset,
+    Share,
+    in_order,
+)
+from memagent_lib.data.selection import Selection, convert, known_without_document
+from memagent_lib.data.splits import data_files, make_splits, split_file
 from memagent_lib.data.storage import (
     copy_without,
     count,
@@ -36,66 +53,14 @@ from memagent_lib.data.storage import (
     stream,
     stream_records,
 )
-from memagent_lib.data.tasks import (
-    TASKS,
-    AtLeastOne,
-    NotNegative,
-    Preset,
-    Share,
-    configured,
-    make,
-    noise,
-    preset,
-    prose,
-    prose_stock,
-    terms,
-)
+from memagent_lib.data.tasks import TASKS, configured, make, noise, preset, prose, prose_stock, terms
 
 __all__ = [
-    "FORMATS",
-    "TASKS",
-    "AtLeastOne",
-    "DocumentPlan",
-    "Example",
-    "ExampleKey",
-    "Filler",
-    "Layout",
-    "Length",
-    "Meter",
-    "NotNegative",
-    "Preset",
-    "Selection",
-    "Share",
-    "Span",
-    "Statement",
-    "configured",
-    "convert",
-    "copy_without",
-    "count",
-    "data_files",
-    "data_hash",
-    "document_bytes",
-    "end_of_chunks",
-    "fill_chunks",
-    "free_positions",
-    "in_order",
-    "insert",
-    "is_as_saved",
-    "known_without_document",
-    "load",
-    "make",
-    "make_splits",
-    "noise",
-    "preset",
-    "prose",
-    "prose_stock",
-    "read_original",
-    "replace_units",
-    "require_options",
-    "require_parquet",
-    "save",
-    "split_file",
-    "stream",
-    "stream_records",
-    "terms",
-]
+    "FOLLOW_DOCUMENT", "FORMATS", "TASKS", "AtLeastOne", "DocumentPlan", "Example", "ExampleKey", "Filler", "Format",
+    "Layout", "Length", "Meter", "NotNegative", "Preset", "Selection", "Share", "Span", "Statement", "accepted_answers",
+    "configured", "convert", "copy_without", "count", "data_files", "data_hash", "document_bytes", "end_of_chunks",
+    "fill_chunks", "format_named", "format_names", "free_positions", "in_order", "insert", "is_as_saved", "join",
+    "known_without_document", "load", "make", "make_splits", "multiple_choice", "noise", "preset", "prose",
+    "prose_stock", "read_original", "replace_units", "require_options", "require_parquet", "save", "split_file",
+    "stream", "stream_records", "terms", "texts", "written_value",
+]  # fmt: skip

@@ -43,24 +43,16 @@ class Example:
     def __post_init__(self) -> None:
         if not self.question.strip():
             raise ValueError(f"example {self.id!r} has an empty question")
-        if isinstance(self.answers, str) or not all(isinstance(answer, str) for answer in self.answers):
+        if not isinstance(self.answers, tuple) or not self.answers or not all(self.answers):
+            raise ValueError(f"example {self.id!r} has no accepted answer, or an empty one: {self.answers!r:.60}")
+        judge_named(self.rule)
+        # A document that is left out has no length to check against.
+        outside = [(a, b) for a, b in self.evidence if self.document and not 0 <= a < b <= len(self.document)]
+        if outside:
             raise ValueError(
-                f"example {self.id!r}: answers must be a tuple of texts, such as ('Odo',), got {self.answers!r:.60}"
+                f"example {self.id!r}: evidence {outside[0]} lies outside its document of {len(self.document):,} "
+                "characters"
             )
-        object.__setattr__(self, "answers", tuple(self.answers))
-        if not self.answers or not all(self.answers):
-            raise ValueError(f"example {self.id!r} has no accepted answer, or an empty one")
-        try:
-            judge_named(self.rule)
-        except ValueError as error:
-            raise ValueError(f"example {self.id!r}: {error}") from error
-        for start, end in self.evidence:
-            # A document that is left out has no length to check against.
-            if self.document and not 0 <= start < end <= len(self.document):
-                raise ValueError(
-                    f"example {self.id!r}: evidence {start}:{end} lies outside its document "
-                    f"of {len(self.document):,} characters"
-                )
 
     def to_record(self) -> dict[str, Any]:
         """Return the example as a parquet row: verl's columns, the document, and all other fields in ``extra_info``."""

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from memagent_lib.data.examples import Example, Span
-from memagent_lib.data.layout import DOCUMENT_SEPARATOR, DocumentPlan, ExampleKey, Filler, Statement, join
+from memagent_lib.data.layout import DOCUMENT_SEPARATOR, Statement, join
+from memagent_lib.data.plans import DocumentPlan, ExampleKey, Filler
 
 
 class PoolSpan(NamedTuple):
@@ -32,8 +33,8 @@ class PoolSpan(NamedTuple):
 class PoolQuestion:
     """A question about a pool.
 
-    ``gold`` lists the numbers of the documents with the answer, and ``own`` those of all documents that came with the
-    question.
+    ``gold`` lists the numbers of the documents with the answer, ``own`` those of the documents that came with the
+    question, and ``near`` hard distractors that did not.
     """
 
     id: str
@@ -41,6 +42,7 @@ class PoolQuestion:
     answers: tuple[str, ...]
     gold: tuple[int, ...]
     own: tuple[int, ...] = ()
+    near: tuple[int, ...] = ()
     evidence: tuple[PoolSpan, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
@@ -76,28 +78,26 @@ class Pool:
             document=layout.text,
             answers=question.answers,
             rule="contains",
-            evidence=tuple(
-                Span(starts[document] + start, starts[document] + end) for document, start, end in question.evidence
-            ),
+            evidence=tuple(Span(starts[at] + start, starts[at] + end) for at, start, end in question.evidence),
             metadata={"question_id": question.id, "documents": len(texts), **question.metadata},
         )
 
     def plan(self, question: PoolQuestion, key: ExampleKey, rule: str) -> DocumentPlan:
         """Plan a document: the gold documents at random depths, and as many other documents as fit.
 
-        The question's own documents are used before random ones.
+        The question's own and near documents are used before random ones.
         """
         # Seeded by the question's id, not its index, so its depths are the same in every data set that selects it.
         rng = random.Random(f"{key.name} places/{key.seed}/{question.id}")
         statements = [Statement(self.documents[i], rng.random(), self._evidence(question, i)) for i in question.gold]
-        near = [i for i in question.own if i not in question.gold]
+        near = [i for i in question.near or question.own if i not in question.gold]
         rng.shuffle(near)  # the order in the file may reveal which documents are gold
         units = other_documents(self.documents, question.gold, rng.getrandbits(64), near)
         return DocumentPlan(
             question=question.question,
             answers=question.answers,
             statements=tuple(statements),
-            filler=Filler(units, f"the pool {self.source}", "request a shorter document, or use a larger pool"),
+            filler=Filler(units, f"the pool {self.source}"),
             rule=rule,
             separator=DOCUMENT_SEPARATOR,
             numbered=True,
@@ -136,8 +136,7 @@ def other_documents(
 
     def units() -> Iterator[str]:
         order = random.Random(seed).sample(range(len(documents)), len(documents))
-        yield from (documents[i] for i in first)
-        yield from (documents[i] for i in order if i not in used)
+        yield from (documents[i] for i in (*first, *(i for i in order if i not in used)))
 
     return units
 

@@ -1,19 +1,25 @@
-"""Write training and test files of several lengths: one file per split and length, no document in two splits."""
+"""Write training and test files of several lengths, and describe files of examples in frames."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memagent_lib.data.examples import data_hash
-from memagent_lib.data.storage import save
+from memagent_lib.data.storage import save, stream
 from memagent_lib.data.tasks import make
-from memagent_lib.paths import absolute
+from memagent_lib.paths import absolute, shortest_ends
 from memagent_lib.text import Tokenizer
 
 if TYPE_CHECKING:
     import pandas as pd
+
+COLUMNS = {
+    "examples": ("example", "task", "tokens", "characters", "facts", "file"),
+    "depths": ("example", "task", "fact", "depth", "text", "file"),
+    "gold": ("example", "task", "gold", "place", "documents", "depth", "file"),
+}
 
 
 def make_splits(
@@ -30,13 +36,15 @@ def make_splits(
     ``splits`` maps a name to ``(lengths in chunks, numbers of examples)``, where a single number applies to every
     length. ``settings`` are the task's own parameters. Each split has its own seed, so no document is in two splits,
     although a task that takes its questions from a file may repeat some. All lengths of a split share its seed. Invalid
-    arguments, such as a length that a split has twice, raise ``ValueError`` before a file is written.
+    arguments raise ``ValueError`` before a file is written.
     """
     import pandas as pd
 
     planned = []
     for number, (name, (lengths, counts)) in enumerate(splits.items()):
-        for chunks, n in zip(lengths, _per_length(counts, lengths, name), strict=True):
+        if len(set(lengths)) < len(lengths) or (lengths and len(counts) not in (1, len(lengths))):
+            raise ValueError(f"{name}: set different lengths, and a number of examples for each or for all")
+        for chunks, n in zip(lengths, counts * len(lengths) if len(counts) == 1 else counts, strict=False):
             sizes = {"chunks": chunks, "chunk_tokens": chunk_tokens}
             # A seed per split: with fewer than 1,000 splits, two values of `seed` never yield the same one.
             planned.append((name, chunks, n, make(task, n, 1000 * seed + number, tokenizer, **sizes, **settings)))
@@ -52,16 +60,30 @@ def split_file(folder: str | Path, split: str, chunks: int) -> Path:
     return absolute(folder) / f"{split}_{chunks}.parquet"
 
 
-def _per_length(counts: Sequence[int], lengths: Sequence[int], split: str) -> Sequence[int]:
-    """Return the number of examples for each length. A single number applies to every length."""
-    if not lengths:  # an unused split needs no numbers
-        return ()
-    if len(set(lengths)) < len(lengths):
-        raise ValueError(f"{split} has a length twice: {', '.join(map(str, lengths))}; name each length once")
-    if len(counts) == 1:
-        return list(counts) * len(lengths)
-    if len(counts) != len(lengths):
-        raise ValueError(
-            f"{split} examples has {len(counts)} values for {len(lengths)} lengths; set one for each, or one for all"
-        )
-    return counts
+def data_files(paths: Iterable[str | Path], tokenizer: Tokenizer | None = None) -> dict[str, pd.DataFrame]:
+    """Return three frames that describe files of examples; :func:`memagent_lib.plots.data_overview` draws them.
+
+    ``examples`` has a row per example; ``tokenizer`` counts its tokens if they are not recorded. ``depths`` has a row
+    per piece of evidence, with its depth as a share of the document's characters. ``gold`` has a row per gold document
+    whose position among the documents is recorded, from 0. The column ``file`` has the name of the row's file without
+    its suffix, with as much of its folder as tells it from the others.
+    """
+    import pandas as pd
+
+    rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in COLUMNS}
+    for path, end in shortest_ends(paths).items():
+        file = str(Path(end).with_suffix(""))
+        for example in stream(path):
+            named = (example.id, example.task)
+            tokens = example.metadata.get("tokens")
+            if not tokens and tokenizer:
+                tokens = tokenizer.count(example.document)
+            size = len(example.document)
+            rows["examples"].append((*named, tokens, size, len(example.evidence), file))
+            for i, (start, end) in enumerate(example.evidence):
+                rows["depths"].append((*named, i, start / size, example.document[start:end], file))
+            for i, place in enumerate(example.metadata.get("gold_places", ())):
+                documents = example.metadata["documents"]
+                depth = place / max(1, documents - 1)  # the only document has depth 0
+                rows["gold"].append((*named, i, place, documents, depth, file))
+    return {name: pd.DataFrame(rows[name], columns=columns) for name, columns in COLUMNS.items()}

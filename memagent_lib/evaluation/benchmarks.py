@@ -1,9 +1,9 @@
 """Score our results with the benchmarks' own metrics, and list published numbers of other models beside them.
 
-RULER's tasks use RULER's own match, and each LongBench task uses its own metric; both benchmarks have averages.
-Questions with short answers use strict and lenient sub-EM. Published numbers are data: ``published.csv`` has the set,
-the model, the source and the judge of each (arXiv 2507.02259, v1 for RULER and table 1 of v2 for HotpotQA; arXiv
-2603.29493 for MemFactory's). This module depends on results, not on agents.
+RULER's tasks use RULER's own match, and have an average, as LongBench's have. Questions with short answers use strict
+and lenient sub-EM. Published numbers are data: ``experiments/benchmarks/published.csv`` has the set, the model, the
+source and the judge of each (arXiv 2507.02259, v1 for RULER and table 1 of v2 for HotpotQA; arXiv 2603.29493 for
+MemFactory's). This module depends on results, not on agents.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import compress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memagent_lib.evaluation.intervals import rate, sample_size
 from memagent_lib.evaluation.results import Result, counted_once, document_tokens
-from memagent_lib.scoring import score
+from memagent_lib.paths import input_path
+from memagent_lib.scoring import judge_name, score
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PUBLISHED = Path(__file__).parent / "published.csv"
+PUBLISHED = "experiments/benchmarks/published.csv"
 RULER_TASKS = (
     "niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2", "niah_multikey_3",
     "niah_multivalue", "niah_multiquery", "vt", "cwe", "fwe", "qa_1", "qa_2",
@@ -35,20 +35,11 @@ LENIENT = "sub-EM lenient"
 MATCH = "RULER match"
 ANY_LENGTH = "any length"
 _HQA = ("hotpot", "hotpotqa", "ruler_hqa")  # HotpotQA's questions over documents of its pool, under three names
-_LONGBENCH = "longbench/"
-_CATEGORIES = {"longbench_v2": ("difficulty", "length")}
-"""Metadata of a benchmark's examples by which its paper tabulates scores."""
-_METRICS = {
-    "f1": "F1",
-    "rouge_l": "ROUGE-L",
-    "classes": "accuracy",
-    "number_share": "accuracy",
-    "similar": "similarity",
-}
+_LONGBENCH = ("longbench/", "longbench_v2")
 _SUB_EM = ("boxed", "contains", "exact", "sub_em", "lenient", "f1", "f1_hotpot")
-_OF_QUESTIONS = {"7K": 7e3, "14K": 14e3, "28K": 28e3, "56K": 56e3, "112K": 112e3, "224K": 224e3, "448K": 448e3,
-                 "896K": 896e3, "1.75M": 1.75e6, "3.5M": 3.5e6}  # fmt: skip
-_OF_RULER = {f"{k}K": 1024 * k for k in (4, 8, 16, 32, 64, 128, 256, 512, 1024)}
+_LENGTHS = {"7K": 7e3, "14K": 14e3, "28K": 28e3, "56K": 56e3, "112K": 112e3, "224K": 224e3, "448K": 448e3,
+            "896K": 896e3, "1.75M": 1.75e6, "3.5M": 3.5e6}  # fmt: skip
+"""The lengths of MemAgent's HotpotQA sets in tokens; all others are powers of two."""
 _ROW = ["task", "metric", "reader", "length", "score", "low", "high", "n", "documents"]
 _TOKEN_CHARS = 4.4  # of English, where a reader counted no tokens
 
@@ -62,42 +53,38 @@ def benchmark_task(task: str) -> str:
 def metrics_of(result: Result) -> dict[str, float]:
     """Return a scored result's metrics, by name.
 
-    Tasks of RULER and LongBench have their benchmark's metric. Other questions with short answers have strict and
+    RULER's tasks have its own match. Other questions with short answers, apart from LongBench's, have strict and
     lenient sub-EM; anything else has the score of its own judge.
     """
     example = result.example
-    reply = result.trace.answer
     task = benchmark_task(example.task)
+    rules = {judge_name(example.rule): ""}
     if task in RULER_TASKS:
         # RULER scores its two QA tasks by any answer, all others by the share of the answers.
-        rule = "match_part" if task.startswith("qa_") else "match_all"
-        return {MATCH: score(rule, reply, example.answers).value}
-    if task.startswith(_LONGBENCH):
-        rule = example.rule.removeprefix("first_line:").partition(":")[0]
-        return {f"LongBench {_METRICS.get(rule, rule)}": result.score.value}
-    if example.rule in _SUB_EM:
+        rules = {MATCH: "match_part" if task.startswith("qa_") else "match_all"}
+    elif example.rule in _SUB_EM and not task.startswith(_LONGBENCH):
         rules = {STRICT: "sub_em", LENIENT: "lenient"}
-        return {name: score(rule, reply, example.answers).value for name, rule in rules.items()}
-    return {example.rule: result.score.value}
+    reply = result.trace.answer
+    return {
+        name: score(rule, reply, example.answers).value if rule else result.score.value for name, rule in rules.items()
+    }
 
 
 def benchmark_rows(results: Iterable[Result]) -> pd.DataFrame:
     """Return one row per ``task, metric, reader, length``, with ``score, low, high`` in per cent, ``n``, ``documents``.
 
-    The length of LongBench v2's rows may also be a category (``easy``, ``short``). Failed readings are left out, and
-    a document in several data files counts once. The benchmarks' averages, which have no interval, come first.
+    Failed readings are left out, and a document in several data files counts once. The benchmarks' averages, which have
+    no interval, come first.
     """
     import pandas as pd
 
     found: defaultdict[tuple[str, str, str, str], list[tuple[float, str]]] = defaultdict(list)
     results = list(results)
     for result in compress(results, counted_once(results)):
-        if result.score is None:
-            continue
-        task = benchmark_task(result.example.task)
-        for metric, value in metrics_of(result).items():
-            for column in (length_of(result), *_categories(result)):
-                found[task, metric, result.reader, column].append((value, result.document))
+        if result.score is not None:
+            task = benchmark_task(result.example.task)
+            for metric, value in metrics_of(result).items():
+                found[task, metric, result.reader, length_of(result)].append((value, result.document))
     rows = []
     for key, values in found.items():
         share, low, high, *counts = rate(*zip(*values, strict=True))
@@ -113,17 +100,18 @@ def benchmark_table(results: Sequence[Result], name: str) -> pd.DataFrame:
     """
     import pandas as pd
 
-    published = pd.read_csv(PUBLISHED)
-    ours = benchmark_rows(_of_benchmarks(results, published))
+    file = input_path(PUBLISHED)
+    published = pd.read_csv(file) if file.is_file() else pd.DataFrame(columns=["task", "length"])
+    known = {*RULER_TASKS, *published["task"]}
+    tasks = [benchmark_task(result.example.task) for result in results]
+    ours = benchmark_rows(compress(results, (task in known or task.startswith(_LONGBENCH) for task in tasks)))
     rows = []
     for task, group in ours.groupby("task", sort=False):
         for (metric, reader), scores in group.groupby(["metric", "reader"], sort=False):
             cells = {row["length"]: _score_cell(row) for row in scores.to_dict("records")}
             rows.append({"task": task, "metric": metric, "model": f"{name}, {reader}", **cells})
         # The paper's average leaves three of RULER's tasks out; both are displayed, under their own names.
-        names = [task]
-        if task == AVERAGE:
-            names.append(AVERAGE_OF_TEN)
+        names = [AVERAGE, AVERAGE_OF_TEN] if task == AVERAGE else [task]
         others = published[published["task"].isin(names) & published["length"].isin(set(group["length"]))]
         for (model, source, judge), scores in others.groupby(["model", "source", "judge"], sort=False):
             cells = {row["length"]: f"{row['score']:.1f}" for row in scores.to_dict("records")}
@@ -131,21 +119,6 @@ def benchmark_table(results: Sequence[Result], name: str) -> pd.DataFrame:
     lengths = {name for row in rows for name in row} - {"task", "metric", "model"}
     columns = ["task", "metric", "model", *sorted(lengths, key=lambda name: (_tokens_of(name), name))]
     return pd.DataFrame(rows, columns=columns).fillna("")
-
-
-def _of_benchmarks(results: Sequence[Result], published: pd.DataFrame) -> list[Result]:
-    known = {*RULER_TASKS, *published["task"], *_CATEGORIES}
-    found = []
-    for result in results:
-        task = benchmark_task(result.example.task)
-        if task in known or task.startswith(_LONGBENCH):
-            found.append(result)
-    return found
-
-
-def _categories(result: Result) -> list[str]:
-    names = _CATEGORIES.get(result.example.task, ())
-    return [str(result.example.metadata[name]) for name in names if result.example.metadata.get(name)]
 
 
 def length_of(result: Result) -> str:
@@ -156,29 +129,29 @@ def length_of(result: Result) -> str:
     have no length (:data:`ANY_LENGTH`).
     """
     task = benchmark_task(result.example.task)
-    if task.startswith(_LONGBENCH) or task in _CATEGORIES:
+    if task.startswith(_LONGBENCH):
         return ANY_LENGTH
-    read = document_tokens(result) if result.trace else None
-    tokens = read or result.characters / _TOKEN_CHARS
-    known = _OF_RULER if task in RULER_TASKS else _OF_QUESTIONS
-    doublings_apart = {name: abs(math.log2(length / max(1, tokens))) for name, length in known.items()}
-    nearest = min(doublings_apart, key=doublings_apart.__getitem__)
-    if doublings_apart[nearest] < 0.5:  # nearer to this length than to the next power of two
-        return nearest
+    tokens = (document_tokens(result) if result.trace else None) or result.characters / _TOKEN_CHARS
+    if task not in RULER_TASKS:
+        doublings_apart = {name: abs(math.log2(length / max(1, tokens))) for name, length in _LENGTHS.items()}
+        nearest = min(doublings_apart, key=doublings_apart.__getitem__)
+        if doublings_apart[nearest] < 0.5:  # nearer to this length than to the next power of two
+            return nearest
     metadata = result.example.metadata
     if {"chunks", "chunk_tokens"} <= metadata.keys():
         tokens = metadata["chunks"] * metadata["chunk_tokens"]
-    return _named(2 ** round(math.log2(max(1, tokens))))
+    power = 2 ** round(math.log2(max(1, tokens)))
+    sizes = ((1024**2, "M"), (1024, "K"), (1, ""))
+    return next(f"{power // size}{unit}" for size, unit in sizes if power >= size)
 
 
 def _averages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return RULER's and LongBench's averages for each reader and length with at least two tasks."""
     groups: defaultdict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        if row["task"] in RULER_TASKS:
-            groups[AVERAGE, row["reader"], row["length"]].append(row)
-        elif row["task"].startswith(_LONGBENCH):
-            groups[LONGBENCH_AVERAGE, row["reader"], row["length"]].append(row)
+        average = AVERAGE if row["task"] in RULER_TASKS else LONGBENCH_AVERAGE
+        if average == AVERAGE or row["task"].startswith("longbench/"):
+            groups[average, row["reader"], row["length"]].append(row)
     averages = []
     for (average, reader, length), tasks in groups.items():
         if len(tasks) > 1:
@@ -197,15 +170,8 @@ def _score_cell(row: dict[str, Any]) -> str:
     return f"{row['score']:.1f} [{row['low']:.1f}, {row['high']:.1f}] (n={n})"
 
 
-def _named(power_of_two: int) -> str:
-    for unit, size in (("M", 1024**2), ("K", 1024)):
-        if power_of_two >= size:
-            return f"{power_of_two // size}{unit}"
-    return str(power_of_two)
-
-
 def _tokens_of(name: str) -> float:
-    if not name[0].isdigit():  # any length, or a category
+    if name == ANY_LENGTH:
         return math.inf
     # Only for sorting columns, so the difference between 1,000 and 1,024 does not matter.
     return float(name.rstrip("KM")) * {"K": 1e3, "M": 1e6}.get(name[-1], 1)

@@ -22,7 +22,8 @@ _CUE = re.compile(
     r"answer|option|choice|choose|pick|select|antwort|respuesta|réponse|risposta|答案|选|選|答え|正解|回答|정답",
     re.IGNORECASE,
 )
-_LETTER = re.compile(r"(?<![\w'’])(?P<open>[(\[]?)(?P<letter>[A-Za-z])(?P<close>[)\].:]?)(?![\w'’+#])")
+_LETTER = re.compile(r"(?<![\w'’])(?P<open>[(\[]?)(?P<letter>[A-Z])(?P<close>[)\].:]?)(?![\w'’+#])")
+_WRAPPED = re.compile(r"\\(?:boxed|fbox|text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}")
 _OPENING = re.compile(r"^[(\[]?([A-Z])(?:[)\].:]+(?=\s|$)|\s*$)", re.MULTILINE)
 _AS_A_WORD = re.compile(
     r"\s+(?!because\b|since\b|as\b|so\b|is\b|was\b|and\b|or\b|not\b|but\b|which\b|seems\b|with\b|for\b)[a-z]"
@@ -38,9 +39,7 @@ def items_in(reply: str, answers: Sequence[str]) -> list[list[str]]:
     The ways differ in which commas separate items, and in whether words such as ``The numbers are`` precede the first
     one. Bullets and line numbers are removed. Commas and ``and`` inside an accepted answer do not separate items.
     """
-    text = _BULLET.sub("", answers_in(reply))
-    text = re.sub(r"\\text\{([^{}]*)\}", r"\1", text)
-    text = spelling(text)
+    text = spelling(re.sub(r"\\text\{([^{}]*)\}", r"\1", _BULLET.sub("", answers_in(reply))))
     masked, hidden = _masked(text, answers)
     readings = []
     separators = (_SPACED_SEPARATOR, _SEPARATOR, _LINE_OR_SEMICOLON)
@@ -63,33 +62,28 @@ def option_letter(reply: str) -> str | None:
     the last ``option`` or the like; else it begins the reply, is in brackets or is the only letter. The article ``A``
     and the pronoun ``I`` do not count.
     """
-    text = _one_line_spelling(reply)
+    text = _bare(reply)
     marked = answer_in(reply)
-    if marked is not None:
-        chosen = _chosen(_one_line_spelling(marked), opening=True)
-        if chosen is not None:
-            return chosen
+    chosen = _chosen(_bare(marked), opening=True) if marked is not None else None
+    opening = _OPENING.findall(text)
     # An explanation that follows discusses the other options.
-    if _OPENING.match(text) and len(set(_OPENING.findall(text))) == 1:
-        return _OPENING.match(text)[1]
+    if chosen is None and _OPENING.match(text) and len(set(opening)) == 1:
+        chosen = opening[0]
     # The last cue first: models often discuss the options before they choose.
     for cue in reversed(list(_CUE.finditer(text))):
-        clause = text[cue.end() :].lstrip(" *:：\n").split("\n")[0]
-        chosen = _chosen(clause)
-        if chosen is not None:
-            return chosen
-    return _chosen(text, opening=True)
+        if chosen is None:
+            chosen = _chosen(text[cue.end() :].lstrip(" *:：\n").split("\n")[0])
+    return _chosen(text, opening=True) if chosen is None else chosen
 
 
-def _one_line_spelling(text: str) -> str:
-    """Return a text with full-width letters narrowed, and without marks of emphasis and TeX. Case is unchanged."""
+def _bare(text: str) -> str:
+    """Return a text without marks of emphasis and TeX."""
     if len(text) > 2 * _LONGEST_PART:  # a letter is chosen at the beginning or at the end
         text = f"{text[:_LONGEST_PART]}\n{text[-_LONGEST_PART:]}"
-    narrow = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
-    text = re.sub(r"\\(?:boxed|fbox|text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}", r"\1", text.translate(narrow))
-    text = re.sub(r"\\(?:boxed|fbox|text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}", r"\1", text)
+    for _ in range(2):  # a box around a text
+        text = _WRAPPED.sub(r"\1", text)
     # Han characters, kana and Hangul are letters to ``\w``; an option's letter may follow them without a space.
-    text = re.sub(rf"(?<=[{_CJK}])(?=[A-Za-z])|(?<=[A-Za-z])(?=[{_CJK}])", " ", text)
+    text = re.sub(rf"(?<=[{_CJK}])(?=[A-Z])|(?<=[A-Z])(?=[{_CJK}])", " ", text)
     return re.sub(r"[*`\"“”$]", "", text).strip()
 
 
@@ -98,32 +92,26 @@ def _chosen(text: str, opening: bool = False) -> str | None:
 
     With ``opening``, a letter counts only if it is at the beginning, in brackets, or the only one.
     """
-    letters = [found for found in _LETTER.finditer(text) if _is_option(text, found)]
-    affirmed = [found for found in letters if not denied(text.casefold(), found.start("letter"), found.end("letter"))]
-    if not affirmed:
+    if re.fullmatch(r"\W*[a-z]\W*", text):
+        return text.strip("()[].: ").upper()
+    letters = [
+        found
+        for found in _LETTER.finditer(text)
+        if not (found["letter"] in "AI" and not found["close"] and _AS_A_WORD.match(text, found.end()))
+        and not denied(text.casefold(), found.start("letter"), found.end("letter"))
+    ]
+    if not letters:
         return None
-    first = affirmed[0]
+    first = letters[0]
     if opening and first.start() > 0:
-        bracketed = [found for found in affirmed if found["open"]]
-        if bracketed:
-            first = bracketed[-1]
-        elif len({found["letter"].upper() for found in affirmed}) > 1:
+        bracketed = [found for found in letters if found["open"]]
+        if not bracketed and len({found["letter"] for found in letters}) > 1:
             return None
+        first = bracketed[-1] if bracketed else first
     more = _MORE_LETTERS.match(text, first.end("letter"))
-    if more and more["letter"] != first["letter"].upper() and not _AS_A_WORD.match(more["after"]):
+    if more and more["letter"] != first["letter"] and not _AS_A_WORD.match(more["after"]):
         return ""
-    return first["letter"].upper()
-
-
-def _is_option(text: str, found: re.Match[str]) -> bool:
-    alone = not text[: found.start()].strip() and not text[found.end() :].strip()
-    if found["letter"].islower():
-        return (
-            alone
-            or bool(found["open"] and found["close"])
-            or (found.start() == 0 and found["close"] in (")", ".", ":"))
-        )
-    return not (found["letter"] in "AI" and not found["close"] and _AS_A_WORD.match(text, found.end()))
+    return first["letter"]
 
 
 def _masked(text: str, answers: Sequence[str]) -> tuple[str, list[str]]:

@@ -1,15 +1,14 @@
 r"""Find the answer in a reply and compare it with an accepted one, as this library's own judges do.
 
 An answer is read as a sequence of words, numbers and dates (:mod:`memagent_lib.scoring.numbers`). Each Chinese,
-Japanese or Korean character is a word, and full-width letters and digits match ordinary ones. Judges named after a
-benchmark do not use this module but :mod:`memagent_lib.scoring.formulas`.
+Japanese or Korean character is a word, and full-width letters and digits match ordinary ones.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from memagent_lib.scoring.numbers import Value, date_at, number_at
@@ -34,18 +33,16 @@ _BEFORE_PLAIN = (
 )
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _INITIALS = re.compile(r"\b([^\W\d_]\.)\s+(?=[^\W\d_]\.)")  # J. K. Rowling is J.K. Rowling
-_COPULA = re.compile(rf"(?<=[{_CJK}])(?:です|である|だ|입니다|이다)[.!\s]*$")
 _WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}](?:[^\s{_CJK},;:!?()\[\]{{}}<>=|]*[^\W{_CJK}]|)[+#]*")
 _MARKS = re.compile(r"[^\w+#]|_")
 _MEASURED = re.compile(r"(?:km|cm|mm|m|kg|mg|g|ml|l|kb|mb|gb|tb|[kmg]?hz|kwh|kw|mph|kmh|min|ms|am|pm)\b")
 _LONGEST_ANSWER = 4000  # characters; longer text is no answer, and takes seconds to read
 _MOST_BOXES = 100
+_BETWEEN_BOXES = re.compile(r"\}\$?\s*(?:[,;&、，；]|\band\b|\n)[\s\-*•\d.$]*(?:and\s+)?$")
 _ARTICLES = ("a", "an", "the")
 
 # A server removes the closing tag if it is the stop sequence.
 _ANSWER_TAG = re.compile(r"<((?:final[_-]?)?answer)>(.*?)(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
-_ANSWER_KEY = re.compile(r"(?:final[ _-]?)?answer", re.IGNORECASE)
-_MOST_OBJECTS = 20
 _FBOX = "\\fbox{"
 _IS = r"(?:\s+(?:is|was|are|were|would\ be|should\ be|must\ be|seems\ to\ be)\b\s*[:：]?|\s*[:：=])"
 _EST = r"(?:es|é|è|est|ist|lautet)"
@@ -59,10 +56,6 @@ _CUE = re.compile(
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
 
-_A_LINE = re.compile(r"^[ \t]*A[ \t]*[:：]", re.MULTILINE)  # as after a line with Q:
-_OPTION_LINE = re.compile(r"^[ \t]*[B-P][ \t]*[:：.)]", re.MULTILINE)
-_FIRST_ANSWER = re.compile(r"^[ \t]*A(?:nswer)?[ \t]*:", re.MULTILINE)
-_NEXT_QUESTION = re.compile(r"^[ \t]*Q(?:uestion)?[ \t]*:", re.MULTILINE)
 _EXPLANATION = re.compile(r"\n\W{0,9}(?:explanation|reasoning|reasons?|justification|evidence|note)\b", re.IGNORECASE)
 _BOLD_LINE = re.compile(r"[ \t]*\*\*([^*]+)\*\*[.。]?\s*")
 
@@ -77,19 +70,14 @@ _NO_GUESS = re.compile(
 )
 _NOT_BEFORE = re.compile(
     r"(?:\b(?:not|never|neither|nor|except|without|cannot|\w+n't|nicht|kein\w*)\b"
-    r"(?:\s+(?!but\b|only\b|until\b)[\w']+){0,2}"
-    r"|\b(?:any|every|some|no)(?:thing|one|where|body)?\s+(?:other\s+)?(?:but|except|than)(?:\s+\w+)?"
-    r"|\bother\s+than(?:\s+\w+)?|不是|并非|並非|不在|不会是|除了)\s*[\"'(]*\s*$"
+    r"(?:\s+(?!but\b|only\b|until\b)[\w']+){0,2}|\b(?:anything\s+but|other\s+than)(?:\s+\w+)?|不是|并非|不在|除了)\s*[\"'(]*\s*$"
 )
-_NOT_AFTER = re.compile(
-    r"[\"')]*\s*(?:(?:is|was|are|were)(?:n't|\s+not)\b|(?:is|was)\s+(?:wrong|incorrect|false)\b"
-    r"|では?(?:ない|ありません)|じゃない|이?\s?아니)"
-)
+_NOT_AFTER = re.compile(r"[\"')]*\s*(?:(?:is|was|are|were)(?:n't|\s+not)\b|(?:is|was)\s+(?:wrong|incorrect|false)\b)")
 _POLAR = {"yes", "no", "true", "false", "ja", "nein", "oui", "non", "sí", "sì", "não"}
 _HEDGES = {"maybe", "perhaps", "possibly", "probably", "not"}
 _APPOSITION = re.compile(r"(?:the|a|an)(?:\s+[\w'-]+){3,}")
 _FEW_WORDS = 3  # a sentence of so few words may be a guess
-_ABBREVIATION = 3  # letters, as in ``Mrs.`` and ``St.``
+_INITIAL = 3  # letters of an abbreviation, as in ``Mrs.`` and ``St.``
 _SENTENCE = re.compile(r"[.!?](?:\s+|$)")
 
 
@@ -121,21 +109,19 @@ def box_in(reply: str) -> str | None:
 def answer_in(reply: str) -> str | None:
     r"""Return the answer that a reply states; ``None`` if it states none.
 
-    The answer is the content of the last ``\boxed{}`` or ``\fbox{}``, else that of the last ``<answer>``, else the
-    ``answer`` of the last JSON object that has one, else the line after the last ``the answer is``, ``Answer:``, ``A:``
-    or a similar phrase in one of several languages, else the last line, if all of it is bold.
+    The answer is the content of the last ``\boxed{}`` or ``\fbox{}``, else that of the last ``<answer>``, else the line
+    after the last ``the answer is``, ``Answer:`` or a similar phrase in one of several languages, else the last line,
+    if all of it is bold.
     """
     marked = _marked(reply)
     if marked is not None:
         return marked.strip() or None
-    # One line: models go on to explain after the answer.
-    lines = [line for line in _after_cue(reply).splitlines() if line.strip()]
-    if lines:
-        return _bare(lines[0]) or None
-    bold = [_BOLD_LINE.fullmatch(line) for line in reply.splitlines() if line.strip()][-2:]
-    if not bold or not bold[-1] or (len(bold) > 1 and bold[0]):  # several bold lines are a list of guesses
-        return None
-    return _bare(bold[-1][1]) or None
+    stated = _after_cue(reply).partition("\n")[0]  # models go on to explain after the answer
+    if not stated:
+        *others, last = [line for line in reply.splitlines() if line.strip()][-2:] or [""]
+        if _BOLD_LINE.fullmatch(last) and not any(map(_BOLD_LINE.fullmatch, others)):  # several are a list of guesses
+            stated = last
+    return stated.strip("*_` ").rstrip(".。 ").strip('*`"“”「」『』 ') or None
 
 
 def answers_in(reply: str) -> str:
@@ -237,30 +223,16 @@ def spans(text: str, answer: str) -> list[tuple[int, int]]:
 
     Both texts must have passed through :func:`spelling`.
     """
-    spans = []
+    found = []
     for dates in (True, False):
         wanted = _content(tokens(answer, dates))
-        row = tokens(text, dates)
-        if all(token.value in _ARTICLES for token in wanted):
-            row = _content(row)
-        for at in range(len(row)):
-            last = _last_of(wanted, row, at)
-            if last is not None:
-                spans.append((row[at].start, row[last].end))
-    return spans
-
-
-def _last_of(wanted: Sequence[Token], row: Sequence[Token], at: int) -> int | None:
-    """Return where in a row the tokens that begin at ``at`` end, articles between them aside; ``None`` without them."""
-    last = None
-    for token in wanted:
-        while last is not None and at < len(row) and row[at].value in _ARTICLES and not row[at].same(token):
-            at += 1
-        if at == len(row) or not row[at].same(token):
-            return None
-        last = at
-        at += 1
-    return last
+        own = {token.value for token in wanted}
+        row = [token for token in tokens(text, dates) if token.value not in _ARTICLES or token.value in own]
+        for at in range(len(row) - len(wanted) + 1 if wanted else 0):
+            window = row[at : at + len(wanted)]
+            if _same_row(window, wanted):
+                found.append((window[0].start, window[-1].end))
+    return found
 
 
 def denied(text: str, start: int, end: int) -> bool:
@@ -270,72 +242,28 @@ def denied(text: str, start: int, end: int) -> bool:
 
 
 def _marked(reply: str) -> str | None:
-    """Return the content of a box, an ``<answer>`` or a JSON object, or "" if the last box is empty."""
+    """Return the content of the last box (``""`` if it is empty) or of the last ``<answer>``."""
     if boxed(reply.replace(_FBOX, "\\boxed{")) is not None:
         return box_in(reply) or ""
-    # Models trained with R1's format write this tag.
-    tags = _ANSWER_TAG.findall(reply)
-    return tags[-1][1] if tags else _in_json(reply)
-
-
-def _in_json(reply: str) -> str | None:
-    """Return the ``answer`` in a reply's last JSON object that has one; the items of a list on lines of their own."""
-    at = len(reply)
-    for _ in range(_MOST_OBJECTS):
-        at = reply.rfind("{", 0, at)
-        if at < 0:
-            return None
-        try:
-            table, _ = json.JSONDecoder().raw_decode(reply, at)
-        except (ValueError, RecursionError):
-            continue
-        for key, value in table.items():
-            if _ANSWER_KEY.fullmatch(key.strip()):
-                return _as_text(value)
-    return None
-
-
-def _as_text(value: object) -> str:
-    if isinstance(value, list):
-        return "\n".join(map(_as_text, value))
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    tags = _ANSWER_TAG.findall(reply)  # models trained with R1's format write this tag
+    return tags[-1][1] if tags else None
 
 
 def _after_cue(reply: str) -> str:
     """Return the text after the last cue, except cues at the very end of the reply."""
     text = re.sub(r"\*\*|__", "", reply)
-    first = _FIRST_ANSWER.search(text)
-    more = first and _NEXT_QUESTION.search(text, first.end())
-    if more:  # a base model goes on with questions of its own
-        text = text[: more.start()]
-    cues = list(_CUE.finditer(text))
-    if not _OPTION_LINE.search(text):
-        cues = sorted([*cues, *_A_LINE.finditer(text)], key=re.Match.end)
-    for cue in reversed(cues):
-        after = text[cue.end() :].strip()
-        if after:
-            return after
-    return ""
-
-
-def _bare(line: str) -> str:
-    """Return a line without emphasis, quotation marks and final punctuation."""
-    line = line.strip("*_` ").rstrip(".。 ")
-    return _COPULA.sub("", line).strip('*`"“”「」『』 ')
+    after = [text[cue.end() :].strip() for cue in _CUE.finditer(text)]
+    return next(filter(None, reversed(after)), "")
 
 
 def _neighbouring_boxes(reply: str) -> list[str]:
     """Return the last boxes if there are several with only commas, line breaks, bullets or ``and`` between them."""
     found: list[str] = []
-    while len(found) < _MOST_BOXES:
-        inner = boxed(reply)
-        if inner is None:
-            break
+    inner = boxed(reply)
+    while inner is not None and len(found) < _MOST_BOXES:
         found.insert(0, inner)
-        before = reply[: reply.rfind("\\boxed{")]
-        if not re.search(r"\}\$?\s*(?:[,;&、，；]|\band\b|\n)[\s\-*•\d.$]*(?:and\s+)?$", before):
-            break
-        reply = before
+        reply = reply[: reply.rfind("\\boxed{")]
+        inner = boxed(reply) if _BETWEEN_BOXES.search(reply) else None
     return found if len(found) > 1 else []
 
 
@@ -373,13 +301,20 @@ def _squeezed(text: str) -> str:
 
 
 def _guesses(text: str, start: int, end: int, answers: Sequence[str]) -> str:
-    """Return why the answer ``text[start:end]`` is one of several guesses, or "" if it is not."""
+    """Return why the answer ``text[start:end]`` is one of several guesses, or "" if it is not.
+
+    Others are parts of its own sentence, up to an explanation, which has commas of its own, and other sentences of few
+    words.
+    """
     for date in tokens(text):  # the year of a date is no guess beside its day
         if date.start <= start and end <= date.end:
-            start = date.start
-            end = date.end
-    others = [*_parts_before(text[:start]), *_parts_after(text[end:])]
-    others = [part.strip() for part in others if any(token.value not in _ARTICLES for token in tokens(part))]
+            start, end = date.start, date.end
+    *earlier, before = _SENTENCE.split(text[:start])
+    after, *later = _SENTENCE.split(text[end:])
+    others = [part for part in _BETWEEN.split(before)[:-1] if not _NO_GUESS.fullmatch(part)]
+    others += takewhile(lambda part: not part.strip() or not _NO_GUESS.fullmatch(part), _BETWEEN.split(after)[1:])
+    others += [part for part in (*earlier, *later) if len(part.split()) <= _FEW_WORDS and len(part.strip()) > _INITIAL]
+    others = [part.strip() for part in others if not _words(part) <= set(_ARTICLES)]
     others = [part for part in others if not any(same_answer(part, answer) for answer in answers)]
     if _words(text[start:end]) <= _POLAR:  # beside a yes, a sentence explains; only a no is another guess
         others = [part for part in others if _words(part) <= _POLAR | _HEDGES]
@@ -390,21 +325,3 @@ def _guesses(text: str, start: int, end: int, answers: Sequence[str]) -> str:
 
 def _words(text: str) -> set[Value]:
     return {token.value for token in tokens(text)}
-
-
-def _parts_before(text: str) -> list[str]:
-    """Return the separate parts before an answer: parts of its own sentence, and earlier sentences of few words."""
-    *sentences, last = _SENTENCE.split(text)
-    parts = [part for part in sentences if len(part.strip()) > _ABBREVIATION and len(part.split()) <= _FEW_WORDS]
-    return [*parts, *(part for part in _BETWEEN.split(last)[:-1] if not _NO_GUESS.fullmatch(part))]
-
-
-def _parts_after(text: str) -> list[str]:
-    """Return the separate parts after an answer, up to an explanation, which has commas of its own."""
-    first, *sentences = _SENTENCE.split(text)
-    parts = []
-    for part in _BETWEEN.split(first)[1:]:
-        if part.strip() and _NO_GUESS.fullmatch(part):
-            break
-        parts.append(part)
-    return [*parts, *(part for part in sentences if len(part.split()) <= _FEW_WORDS)]

@@ -13,10 +13,6 @@ _TYPOGRAPHIC = str.maketrans("\u2018\u2019\u201c\u201d\u2010\u2011\u2012\u2013\u
 _WRAPPED = re.compile(r"\\(?:text|mathrm|mathbf|mathit|emph)[a-z]*\s*\{([^{}]*)\}")
 _ESCAPED = re.compile(r"\\([%&$#_{}])")
 _SPACES = re.compile(r"\\[ ,;:]|~")
-_MATH_FORM = (
-    ("\n", ""), ("\\!", ""), ("\\\\", "\\"), ("tfrac", "frac"), ("dfrac", "frac"), ("\\left", ""), ("\\right", ""),
-    ("^{\\circ}", ""), ("^\\circ", ""), ("\\$", ""), ("\\%", ""), (" .", " 0."), ("{.", "{0."), (" ", ""),
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +85,3 @@ def normalise(text: str) -> str:
 def normal_words(text: str) -> str:
     """Return SQuAD's normal form of the text in the spelling of :func:`plain`."""
     return normalise(plain(text))
-
-
-def math_form(text: str) -> str:
-    """Return the normal form of the MATH benchmark (Hendrycks et al. 2021) in lower case, as in MemAgent's reward."""
-    text = text.lower()
-    for old, new in _MATH_FORM:
-        text = text.replace(old, new)
-    return text

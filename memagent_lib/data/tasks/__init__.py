@@ -5,22 +5,6 @@ A family is a module with tasks (frozen dataclasses that plan an example) and a 
 """
 
 from memagent_lib.data.tasks.catalog import TASKS, configured, make, preset
-from memagent_lib.data.tasks.presets import AtLeastOne, NotNegative, Preset, Share
 from memagent_lib.data.tasks.words import noise, prose, prose_stock, terms
-from memagent_lib.data.tasks.worlds import world
 
-__all__ = [
-    "TASKS",
-    "AtLeastOne",
-    "NotNegative",
-    "Preset",
-    "Share",
-    "configured",
-    "make",
-    "noise",
-    "preset",
-    "prose",
-    "prose_stock",
-    "terms",
-    "world",
-]
+__all__ = ["TASKS", "configured", "make", "noise", "preset", "prose", "prose_stock", "terms"]

@@ -7,32 +7,22 @@ import os
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
 from memagent_lib import settings
 from memagent_lib.data.examples import Example
-from memagent_lib.data.layout import ExampleKey, Length, Meter
-from memagent_lib.data.tasks import (
-    babi,
-    changes,
-    counting,
-    document_questions,
-    keychain,
-    multihop,
-    needles,
-    prose_questions,
-    retrieval,
-)
-from memagent_lib.data.tasks.presets import Preset, Task
+from memagent_lib.data.layout import Length, Meter
+from memagent_lib.data.plans import ExampleKey, Preset, Task
+from memagent_lib.data.tasks import changes, counting, multihop, needles, prose_questions, retrieval
 from memagent_lib.errors import nearest
 from memagent_lib.plugins import is_plugin, load_plugin, plugin_name
 from memagent_lib.scoring import judge_named
 from memagent_lib.system import die_with_parent
 from memagent_lib.text import Tokenizer
 
-FAMILIES = (needles, retrieval, counting, document_questions, multihop, keychain, babi, changes, prose_questions)
+FAMILIES = (needles, retrieval, counting, multihop, changes, prose_questions)
 """All families of tasks. A new one is a module with ``PRESETS``, and an entry here."""
 TASKS: Mapping[str, Preset] = {name: preset for family in FAMILIES for name, preset in family.PRESETS.items()}
 """All tasks that are not in a user's file; ``memagent data --list`` prints them."""
@@ -43,23 +33,11 @@ def preset(name: str) -> Preset:
 
     Raises ``ValueError`` if there is no such preset.
     """
-    if is_plugin(name):
-        return _preset_in_file(name)
-    if name not in TASKS:
-        near = nearest(name, TASKS)
-        known = ", ".join(TASKS)
-        raise ValueError(f"no task {name!r}; choose from {known}, or name one in a file, FILE.py:NAME{near}")
-    return TASKS[name]
-
-
-def _preset_in_file(name: str) -> Preset:
-    found = load_plugin(name, "PRESETS")
+    found = load_plugin(name, "PRESETS") if is_plugin(name) else TASKS.get(name)
     if not isinstance(found, Preset):
-        raise ValueError(f"{name} is a {type(found).__name__}; a task in a file is a memagent_lib.data.Preset")
-    if not is_dataclass(found.task) or isinstance(found.task, type):
         raise ValueError(
-            f"{name} has {found.task!r:.60} as its task; a task is an instance of a frozen dataclass, whose fields are "
-            "its parameters"
+            f"no task {name!r}; choose from {', '.join(TASKS)}, or name a memagent_lib.data.Preset in a file, "
+            f"FILE.py:NAME{nearest(name, TASKS)}"
         )
     return found
 
@@ -93,18 +71,18 @@ def make(
     file, or a length that the task cannot have, raises one only at the first example.
     """
     configured(name, **parameters)  # only to raise for wrong parameters now; each worker configures its own task
-    for argument, value in (("n", n), ("workers", workers)):
-        if value < 1:
-            raise ValueError(f"{argument} must be at least 1, got {value}")
+    if n < 1:
+        raise ValueError(f"n must be at least 1, got {n}")
     if rule:
         judge_named(rule)
     if chunk_tokens is None:
         chunk_tokens = preset(name).chunk_tokens
     length = Length(tokens=length_tokens, chunks=chunks, documents=documents, chunk_tokens=chunk_tokens)
     job = _Job(name, parameters, seed, length, rule)
-    if workers == 1:
-        return _in_this_process(job, n, tokenizer)
-    return _in_processes(job, n, tokenizer, min(workers, n))
+    if workers > 1:
+        return _in_processes(job, n, tokenizer, min(workers, n))
+    maker = _Maker(job, tokenizer)
+    return map(maker.example, range(n))
 
 
 @dataclass(frozen=True)
@@ -115,29 +93,29 @@ class _Job:
     length: Length
     rule: str | None
 
-    def example(self, task: Task, index: int, meter: Meter) -> Example:
-        key = ExampleKey(plugin_name(self.name), self.seed, index, self.length)
+
+class _Maker:
+    """A task that makes the examples of a job, with its counts of tokens."""
+
+    def __init__(self, job: _Job, tokenizer: Tokenizer):
+        self.job = job
+        self.task = configured(job.name, **job.parameters)
+        self.meter = Meter(tokenizer)
+
+    def example(self, index: int) -> Example:
+        job = self.job
+        key = ExampleKey(plugin_name(job.name), job.seed, index, job.length)
         try:
-            example = task.plan(key).example(key, meter)
+            example = self.task.plan(key).example(key, self.meter)
         except ValueError as error:
-            raise ValueError(f"task {self.name!r}: {error}") from error
-        if self.rule:
-            return replace(example, rule=self.rule)
-        return example
-
-
-def _in_this_process(job: _Job, n: int, tokenizer: Tokenizer) -> Iterator[Example]:
-    task = configured(job.name, **job.parameters)
-    meter = Meter(tokenizer)
-    for index in range(n):
-        yield job.example(task, index, meter)
+            raise ValueError(f"task {job.name!r}: {error}") from error
+        return replace(example, rule=job.rule) if job.rule else example
 
 
 def _in_processes(job: _Job, n: int, tokenizer: Tokenizer, workers: int) -> Iterator[Example]:
     """Yield examples in order. At most two per worker are made in advance, so workers wait for a slow consumer."""
-    backend = tokenizer.backend
     context = multiprocessing.get_context("spawn")  # a fork would copy the threads' locks of a notebook or a trainer
-    with ProcessPoolExecutor(workers, context, _start_worker, (job, backend, os.getpid())) as pool:
+    with ProcessPoolExecutor(workers, context, _start_worker, (job, tokenizer.backend, os.getpid())) as pool:
         under_way: deque[Any] = deque()
         for index in range(n):
             under_way.append(pool.submit(_work, index))
@@ -153,10 +131,9 @@ _worker: SimpleNamespace = SimpleNamespace()
 def _start_worker(job: _Job, backend: Any, parent: int) -> None:
     die_with_parent(parent)
     # Only the Rust tokenizer travels: importing transformers in every worker costs seconds and hundreds of megabytes.
-    _worker.job = job
-    _worker.task = configured(job.name, **job.parameters)  # by name: a class in a user's file cannot be pickled
-    _worker.meter = Meter(Tokenizer(SimpleNamespace(backend_tokenizer=backend)))
+    # The task travels by name: a class in a user's file cannot be pickled.
+    _worker.maker = _Maker(job, Tokenizer(SimpleNamespace(backend_tokenizer=backend)))
 
 
 def _work(index: int) -> Example:
-    return _worker.job.example(_worker.task, index, _worker.meter)
+    return _worker.maker.example(index)

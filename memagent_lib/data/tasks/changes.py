@@ -1,19 +1,23 @@
-"""Tasks about changing values and the order of events. Both are known to be hard for an overwritten memory.
+"""Tasks that are known to be hard for an overwritten memory.
 
 ``Updates``: an entry gets several values, and the last one is the answer (as in FactConsolidation). ``Ordering``: the
-question is about the n-th event of one kind (as in MRCR).
+question is about the n-th event of one kind (as in MRCR). ``KeyChain`` (LoongRL, Wang et al. 2025): the true question
+is hidden in the document, at the end of a chain of keys.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Annotated, Literal
 
 from annotated_types import Interval
 
-from memagent_lib.data.layout import DocumentPlan, ExampleKey
-from memagent_lib.data.tasks.presets import AtLeastOne, Preset
-from memagent_lib.data.tasks.words import compound, distinct, english, number, story, terms
+from memagent_lib.data.layout import Statement
+from memagent_lib.data.plans import AtLeastOne, DocumentPlan, ExampleKey, Preset, Task
+from memagent_lib.data.tasks.multihop import MultiHop
+from memagent_lib.data.tasks.words import compound, distinct, english, identifier, number, story, terms
 
 ORDINALS = terms("first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth")
 _PRICE = "What is the price of {} in the end, after all changes?"
@@ -83,7 +87,53 @@ class Ordering:
         )
 
 
+_INNER: Mapping[str, Task] = {
+    "multihop_2": MultiHop(),
+    "multihop_3": MultiHop(hops=3, shape="chain"),
+    "multihop_4": MultiHop(hops=4, shape="chain"),
+    "updates": Updates(),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyChain:
+    """Questions of ``task``, each at the end of a chain of ``links`` keys.
+
+    Each entry of a chain links a key to the next. ``decoys`` other chains end in different questions that the document
+    answers too.
+    """
+
+    task: Literal["multihop_2", "multihop_3", "multihop_4", "updates"] = "multihop_2"
+    links: AtLeastOne = 4
+    decoys: AtLeastOne = 3
+
+    def plan(self, key: ExampleKey) -> DocumentPlan:
+        rng = key.rng()
+        inner = _INNER[self.task].plan(key)
+        # The document answers these too, so only the chain tells which question is meant.
+        questions = [inner.question, *rng.sample(inner.decoys, self.decoys)]
+        keys = distinct(identifier, self.links * len(questions), rng)
+        entries: list[Statement] = []
+        for at, question in enumerate(questions):
+            chain = keys[at * self.links : (at + 1) * self.links]
+            needed = at == 0  # the first chain ends in the true question; the others only look like it
+            for link, target in pairwise((*chain, question)):
+                entries.append(Statement.needed(f"[{link} -> {target}]", rng.random(), needed))
+        return replace(
+            inner,
+            question=(
+                f"The document holds entries of the form [key -> next]. Begin with the key {keys[0]} and follow the "
+                "entries until one leads to a question instead of a key. Answer that question from the document."
+            ),
+            statements=(*entries, *inner.statements),
+            metadata={**inner.metadata, "hidden_question": inner.question, "links": self.links, "decoys": self.decoys},
+        )
+
+
 PRESETS = {
     "updates": Preset(task=Updates(), description="a value after all its changes", family="stress"),
     "ordering": Preset(task=Ordering(), description="the n-th event of a kind", family="stress"),
+    "keychain": Preset(
+        task=KeyChain(), description="a bridge question hidden behind a chain of keys", family="KeyChain"
+    ),
 }

@@ -10,11 +10,13 @@ import string
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Gt
 
 from memagent_lib.data.examples import Example, Span
-from memagent_lib.data.layout import ExampleKey, Meter, longest
-from memagent_lib.data.tasks.presets import AtLeastOne, Preset
+from memagent_lib.data.layout import Meter, longest
+from memagent_lib.data.plans import AtLeastOne, ExampleKey, Preset
 from memagent_lib.data.tasks.words import compound, distinct, english
 
 SHORT_TOKENS = 4096
@@ -48,10 +50,7 @@ class WordsPlan:
         text = self.build(n)
         counts = Counter(text.split())
         if self.runner_up and counts[self.runner_up] >= counts[self.answers[-1]]:
-            raise ValueError(
-                f"{key.length.limit:,} tokens are too few to separate the {len(self.answers)} most frequent words from "
-                "the next; request more"
-            )
+            raise ValueError(f"{key.length.limit:,} tokens are too few to rank the words; request more")
         evidence = []
         for answer in self.answers:
             before = text.find(f" {answer} ")  # a whole word, not a part of another
@@ -73,15 +72,8 @@ class CommonWords:
     """
 
     common: AtLeastOne = 10
-    common_repeats: int = _REPEATS[0]
+    common_repeats: AtLeastOne = _REPEATS[0]
     other_repeats: AtLeastOne = _REPEATS[1]
-
-    def __post_init__(self) -> None:
-        if self.common_repeats <= self.other_repeats:
-            raise ValueError(
-                "common words must come more often than others; "
-                f"got {self.common_repeats} and {self.other_repeats} times"
-            )
 
     def plan(self, key: ExampleKey) -> WordsPlan:
         often, rarely = self.common_repeats, self.other_repeats
@@ -118,14 +110,10 @@ class FrequentWords:
     The most frequent word is noise; the next ``top`` words are the answers.
     """
 
-    alpha: float = 2.0
+    alpha: Annotated[float, Gt(1)] = 2.0
     top: AtLeastOne = 3
     letters: AtLeastOne = 6
     tokens_per_word: AtLeastOne = 50
-
-    def __post_init__(self) -> None:
-        if self.alpha <= 1:
-            raise ValueError(f"alpha must be above 1, or the frequencies have no sum; got {self.alpha}")
 
     def plan(self, key: ExampleKey) -> WordsPlan:
         from scipy.special import zeta

@@ -15,9 +15,9 @@ from typing import Annotated, Literal, NamedTuple
 from annotated_types import Interval
 
 from memagent_lib.data.examples import Span
-from memagent_lib.data.layout import DOCUMENT_SEPARATOR, DocumentPlan, ExampleKey, Filler, Statement
+from memagent_lib.data.layout import DOCUMENT_SEPARATOR, Statement
+from memagent_lib.data.plans import DocumentPlan, ExampleKey, Filler, Preset
 from memagent_lib.data.pools import PoolSpan, other_documents
-from memagent_lib.data.tasks.presets import Preset
 from memagent_lib.data.tasks.worlds import World, world
 
 TOKENS_PER_DOCUMENT = 64
@@ -193,7 +193,7 @@ class MultiHop:
             question=question,
             answers=(answer,),
             statements=tuple(statements),
-            filler=Filler(rest, "the world", "request a shorter document"),
+            filler=Filler(rest, "the world"),
             rule="exact" if compares else "contains",  # a reply that names both of a pair is no answer
             separator=DOCUMENT_SEPARATOR,
             numbered=True,

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Annotated
 
 from annotated_types import Ge
 
 from memagent_lib.data.examples import Example
-from memagent_lib.data.layout import ExampleKey, Length, Meter, Statement, end_of_chunks, fill_chunks, insert
-from memagent_lib.data.tasks.presets import AtLeastOne, Preset, Share
+from memagent_lib.data.layout import Length, Meter, Statement, end_of_chunks, fill_chunks, insert
+from memagent_lib.data.plans import AtLeastOne, ExampleKey, Preset, Share
 from memagent_lib.data.tasks.words import terms
 
 ADJECTIVES = terms(
@@ -75,8 +76,9 @@ class NeedleTask:
         enough = length.limit // _SHORTEST_SENTENCE_TOKENS + 2
         others = [self._other_sentence(length, rng, name, code) for _ in range(enough)]
         room = end_of_chunks(" ".join(others), length, meter.tokenizer)
+        within = sum(end <= room for end in accumulate(len(text) + 1 for text in others))
         document, (span,), _ = fill_chunks(
-            lambda n: insert(others, [needle], " ", among=n), _sentences_within(others, room), length, meter.tokenizer
+            lambda n: insert(others, [needle], " ", among=n), within, length, meter.tokenizer
         )
         return Example(
             id=key.id,
@@ -103,18 +105,6 @@ class NeedleTask:
 
 def sentence(name: tuple[str, str], code: str) -> str:
     return f"The code of the {' '.join(name)} is {code}."
-
-
-def _sentences_within(sentences: list[str], chars: int) -> int:
-    """Return how many sentences, each with the space after it, fit into the first ``chars`` characters."""
-    count = 0
-    end = 0
-    for text in sentences:
-        end += len(text) + 1
-        if end > chars:
-            break
-        count += 1
-    return count
 
 
 def random_name(rng: random.Random) -> tuple[str, str]:

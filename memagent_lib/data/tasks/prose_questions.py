@@ -1,4 +1,4 @@
-"""Questions in plain English: about people who are mentioned between the sentences of a real text, or about its words.
+"""Questions in plain English about people who are mentioned between the sentences of a real text.
 
 Every statement and question has several wordings, so that knowing a template is not enough. The names of a question and
 its decoys come from a small grid of first and last names, so that other people often share one of them. The people of a
@@ -9,18 +9,15 @@ question distinguishes them.
 from __future__ import annotations
 
 import random
-import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple
 
 from annotated_types import Interval
 
 from memagent_lib.data.examples import Example
-from memagent_lib.data.layout import DocumentPlan, ExampleKey, Filler, Meter, Statement
-from memagent_lib.data.tasks.presets import AtLeastOne, Preset, Share
+from memagent_lib.data.layout import Meter, Statement
+from memagent_lib.data.plans import DocumentPlan, ExampleKey, Filler, Preset, Share, Task
 from memagent_lib.data.tasks.prose_wording import FIRST, IN_THE_END, LAST, LINKED, LINKS, RELATIONS
 from memagent_lib.data.tasks.texts import sentences
 
@@ -28,10 +25,6 @@ UNSTATED = "unknown"
 """The accepted answer to a question that the document does not answer."""
 _OR_UNSTATED = f"{{question}} If the text does not say, answer: {UNSTATED}."
 _NEAR = 4  # the people of a question and its decoys come from a grid of this many first and last names
-# Not a part of a word, a date or a decimal.
-_NUMBER = re.compile(r"(?<![\w.,/-])\d{2,5}(?![\w/-]|[.,]\d)")
-# Only inside a sentence, where a capital letter means a name.
-_NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]{3,}(?![\w'-])")
 
 
 class _Subject:
@@ -107,7 +100,7 @@ class Needles:
         values = [relation.draw(rng) for _ in named]
         stated = [_worded(relation.statements, rng, name, value) for name, value in zip(named, values, strict=True)]
         wording = rng.choice(relation.questions)
-        statements = [_placed(text, rng.random(), i == 0) for i, text in enumerate(stated)]
+        statements = [Statement.needed(text, rng.random(), i == 0) for i, text in enumerate(stated)]
         filler = subject.filler(self.text, self.crowd)
         return _plan(wording, named, values[0], statements, filler, relation=subject.kind, text=self.text)
 
@@ -138,12 +131,14 @@ class Unstated:
             value = relation.draw(rng)
             depth = rng.random()
             if rng.random() >= self.absent:
-                statements.append(_placed(_worded(relation.statements, rng, name, value), depth, name == named[0]))
+                statements.append(
+                    Statement.needed(_worded(relation.statements, rng, name, value), depth, name == named[0])
+                )
                 if name == named[0]:
                     answer = value
             other = RELATIONS[rng.choice([each for each in RELATIONS if each != subject.kind])]
             text = _worded(other.statements, rng, name, other.draw(rng))
-            statements.append(_placed(text, rng.random(), False))
+            statements.append(Statement.needed(text, rng.random(), False))
         wording = _OR_UNSTATED.format(question=rng.choice(relation.questions))
         filler = subject.filler(self.text, self.crowd)
         plan = _plan(wording, named, answer, statements, filler, relation=subject.kind, text=self.text)
@@ -188,7 +183,7 @@ class Chronicle:
                     stale.append(latest[name])
                 latest[name] = value
                 text = _worded(relation.changes if number else relation.statements, rng, name, value)
-                statements.append(_placed(text, depth, name == named[0] and number == self.changes))
+                statements.append(Statement.needed(text, depth, name == named[0] and number == self.changes))
         wording = rng.choice(IN_THE_END).format(question=rng.choice(relation.questions))
         filler = subject.filler(self.text, self.crowd)
         metadata = {"relation": subject.kind, "changes": self.changes, "stale": stale, "text": self.text}
@@ -224,81 +219,14 @@ class TwoHops:
                 depths.sort()
             first = rng.choice(LINKED).format(link=link, name=name, value=other)
             second = _worded(relation.statements, rng, other, value)
-            statements += [_placed(first, depths[0], name == named[0]), _placed(second, depths[1], name == named[0])]
+            is_needed = name == named[0]
+            statements.append(Statement.needed(first, depths[0], is_needed))
+            statements.append(Statement.needed(second, depths[1], is_needed))
         wording = rng.choice(relation.questions)
         filler = subject.filler(self.text, self.crowd)
         described = [f"the {link} of {name}" for name in named]
         metadata = {"relation": subject.kind, "link": link, "order": self.order, "text": self.text}
         return _plan(wording, described, values[0], statements, filler, **metadata)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Masked:
-    """Questions about a number or a name that is left out of a quoted sentence; the document has the sentence whole.
-
-    The rest of the document consists of the text's other sentences in order. They begin at a random point before the
-    quoted sentence, and start over at the end of the text. The quoted sentence has at least ``least_words`` words, and
-    what is left out occurs at most ``most_uses`` times in the whole text. The idea is MemTrain's masked entities. The
-    baseline ``blind`` measures how many gaps can be filled without the document. A text has only some hundred sentences
-    that fit, so data sets of different seeds share questions; for a test apart from training, set ``text`` to another.
-    """
-
-    text: str = "opticks"
-    least_words: AtLeastOne = 8
-    most_uses: AtLeastOne = 3
-
-    def plan(self, key: ExampleKey) -> DocumentPlan:
-        rng = key.rng()
-        text = sentences(self.text)
-        for at in rng.sample(range(len(text)), len(text)):
-            masked = self._mask(text[at], rng)
-            if masked is not None:
-                break
-        else:
-            raise ValueError(
-                f"{self.text} has no sentence of {self.least_words} words or more with a number or a name that occurs "
-                f"at most {self.most_uses} times; set text to a longer text, or set most_uses higher"
-            )
-        quoted, answer = masked
-        depth = rng.random()
-        start = rng.randrange(at + 1)
-
-        def units() -> Iterator[str]:
-            while True:  # a document takes as many sentences as its length needs
-                yield from text[start:at]
-                yield from text[at + 1 :]
-                yield from text[:start]
-
-        return DocumentPlan(
-            question=f"Which word stands in the place of the gap in this sentence of the text? {quoted}",
-            answers=(answer,),
-            statements=(_placed(text[at], depth, True),),
-            filler=Filler(units),
-            rule="boxed",
-            separator=" ",
-            metadata={"text": self.text},
-        )
-
-    def _mask(self, sentence: str, rng: random.Random) -> tuple[str, str] | None:
-        """Return the sentence with a gap, and the word that fills it; ``None`` if it has none that fits."""
-        if len(sentence.split()) < self.least_words:
-            return None
-        found = [*_NUMBER.finditer(sentence), *_NAME.finditer(sentence)]
-        uses = _uses(self.text)
-        # A word that the sentence has twice would fill its own gap.
-        rare = [
-            match for match in found if uses[match.group()] <= self.most_uses and sentence.count(match.group()) == 1
-        ]
-        if not rare:
-            return None
-        chosen = rng.choice(rare)
-        return f'"{sentence[: chosen.start()]}____{sentence[chosen.end() :]}"', chosen.group()
-
-
-@lru_cache(maxsize=4)
-def _uses(text: str) -> Counter[str]:
-    """Return how often each word and number occurs in a text."""
-    return Counter(word for sentence in sentences(text) for word in re.findall(r"\w+", sentence))
 
 
 def _worded(wordings: tuple[str, ...], rng: random.Random, name: str, value: str) -> str:
@@ -310,12 +238,6 @@ def _other_than(value: str | None, draw: Callable[[random.Random], str], rng: ra
     while drawn == value:
         drawn = draw(rng)
     return drawn
-
-
-def _placed(text: str, depth: float, needed: bool) -> Statement:
-    if needed:
-        return Statement.needed(text, depth)
-    return Statement(text, depth)
 
 
 def _plan(
@@ -335,39 +257,13 @@ def _plan(
     )
 
 
+def _preset(task: Task, description: str, chance: float = 0.0) -> Preset:
+    return Preset(task=task, description=description, family="prose", chance=chance, chunk_tokens=128)
+
+
 PRESETS = {
-    "prose_needle": Preset(
-        task=Needles(),
-        description="one statement about a person, in real prose",
-        family="prose",
-        chance=0.04,
-        chunk_tokens=128,
-    ),
-    "prose_update": Preset(
-        task=Chronicle(),
-        description="a value after its changes, in real prose",
-        family="prose",
-        chance=0.04,
-        chunk_tokens=128,
-    ),
-    "prose_hop": Preset(
-        task=TwoHops(),
-        description="a person named by a link to another, in real prose",
-        family="prose",
-        chunk_tokens=128,
-    ),
-    "prose_unstated": Preset(
-        task=Unstated(),
-        description="half of the questions are about what the real prose does not state",
-        family="prose",
-        chance=0.5,
-        chunk_tokens=128,
-    ),
-    "prose_masked": Preset(
-        task=Masked(),
-        description="a word left out of a sentence of real prose; seeds share questions, so test on another text",
-        family="prose",
-        chance=0.04,
-        chunk_tokens=128,
-    ),
+    "prose_needle": _preset(Needles(), "one statement about a person, in real prose", 0.04),
+    "prose_update": _preset(Chronicle(), "a value after its changes, in real prose", 0.04),
+    "prose_hop": _preset(TwoHops(), "a person named by a link to another, in real prose"),
+    "prose_unstated": _preset(Unstated(), "half of the questions are about what the real prose does not state", 0.5),
 }

@@ -1,4 +1,7 @@
-"""RULER's retrieval and tracing tasks (arXiv 2404.06654), with RULER's parameters and our own sentences."""
+"""RULER's retrieval, tracing and question tasks (arXiv 2404.06654), with RULER's parameters and our own sentences.
+
+qa_1, qa_2 and RULER-HQA take their questions and documents from the user's copies of SQuAD and HotpotQA.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,21 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
-from memagent_lib.data.formats import utf8_text
-from memagent_lib.data.layout import DocumentPlan, ExampleKey, Filler, Statement, in_order
-from memagent_lib.data.tasks.presets import AtLeastOne, Preset, Share
+from memagent_lib.data.formats import read_pool
+from memagent_lib.data.layout import Statement
+from memagent_lib.data.plans import (
+    AtLeastOne,
+    DocumentPlan,
+    ExampleKey,
+    Filler,
+    NotNegative,
+    Preset,
+    Share,
+    Task,
+    in_order,
+)
+from memagent_lib.data.pools import Pool, PoolQuestion, shuffled
+from memagent_lib.data.tasks.texts import files_of
 from memagent_lib.data.tasks.words import compound, distinct, drawn, identifier, listed, noise, number, prose
 from memagent_lib.errors import MissingFile
 from memagent_lib.paths import expanded
@@ -22,10 +37,13 @@ KeyKind = Literal["words", "numbers", "uuids"]
 KINDS = {"words": (compound, "word"), "numbers": (number, "number"), "uuids": (identifier, "identifier")}
 """The kinds of keys and values in RULER, each with the function that draws one and its name in sentences."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+_SOURCES = {
+    "squad": "SQuAD v2's dev-v2.0.json from rajpurkar.github.io/SQuAD-explorer",
+    "hotpot": "HotpotQA's hotpot_dev_distractor_v1.json from hotpotqa.github.io",
+}
 _ESSAY_HELP = (
-    "set haystack_path to a text file or a folder of .txt files, such as the essays that download_paulgraham_essay.py "
-    "of RULER fetches (github.com/NVIDIA/RULER, scripts/data/synthetic/json), or set haystack='prose' for generated "
-    "prose (then not comparable with RULER)"
+    "set haystack_path to a text file or a folder of .txt files, such as the essays that RULER fetches "
+    "(github.com/NVIDIA/RULER), or haystack='prose' for generated prose (then not comparable with RULER)"
 )
 
 
@@ -60,8 +78,7 @@ class Niah:
         statements = []
         for owner, value in zip(owners, values, strict=True):
             depth = rng.random() if self.depth is None else self.depth
-            text = self._needle(owner, value)
-            statements.append(Statement.needed(text, depth) if owner in queried else Statement(text, depth))
+            statements.append(Statement.needed(self._needle(owner, value), depth, owner in queried))
         return DocumentPlan(
             question=self._question(queried),
             answers=tuple(value for owner, value in zip(owners, values, strict=True) if owner in queried),
@@ -136,37 +153,58 @@ def essays(path: str | None, repeat: bool) -> Filler:
         while repeat:
             yield from sentences
 
-    more = "add files to it, request a shorter document, or set repeat_haystack=true to start again (as RULER does)"
-    return Filler(units, f"the haystack {path}", more)
+    return Filler(units, f"the haystack {path} (repeat_haystack=true starts it again, as RULER does)")
 
 
 @lru_cache(maxsize=4)
 def essay_sentences(path: str | None) -> tuple[str, ...]:
     """Return the sentences of a text file, or of all .txt files in a folder in order of their names.
 
-    Raises :class:`MissingFile` if there is nothing at ``path``, and ``ValueError`` if it is not set or has no text.
+    Raises :class:`MissingFile` if there are none.
     """
-    if not path:
-        raise ValueError(f"this task hides its needles in essays, and no file is named; {_ESSAY_HELP}")
-    source = expanded(path)
-    if not source.exists():
-        raise MissingFile(f"no haystack at {path}; {_ESSAY_HELP}")
-    files = [source]
-    if source.is_dir():
-        files = sorted(file for file in source.glob("*.txt") if file.is_file())
-    if not files:
-        raise ValueError(f"the haystack folder {path} has no .txt file; {_ESSAY_HELP}")
     # As in RULER, line breaks and other white space become single spaces.
-    text = " ".join(" ".join(utf8_text(file).split()) for file in files).strip()
+    text = " ".join(" ".join(text.split()) for text in files_of(path or "")).strip()
     if not text:
-        raise ValueError(f"the haystack {path} has no text; {_ESSAY_HELP}")
+        raise MissingFile(f"no text at haystack_path={path}; {_ESSAY_HELP}")
     return tuple(_SENTENCE_END.split(text))
 
 
-def _preset(description: str, task: Niah | Tracing) -> Preset:
-    needs_essays = isinstance(task, Niah) and task.haystack == "essays"
-    needs = "haystack_path: essays" if needs_essays else ""
-    return Preset(task=task, description=description, family="RULER", needs=needs)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentQuestions:
+    """The questions of a file, each over as many of the file's documents as the length requires.
+
+    The seed determines the order of the questions, and the examples begin with question number ``first`` of that order.
+    Data sets of one seed share no question if their ranges of numbers do not overlap.
+    """
+
+    kind: Literal["squad", "hotpot"]
+    pool_path: str | None = None
+    first: NotNegative = 0
+    rule: str = "contains"
+
+    def plan(self, key: ExampleKey) -> DocumentPlan:
+        if not self.pool_path:
+            raise ValueError(f"this task takes its questions from a file; set pool_path to {_SOURCES[self.kind]}")
+        pool = read_pool(expanded(self.pool_path), self.kind)
+        questions = _ordered(pool, key.seed)
+        number = self.first + key.index
+        if number >= len(questions):
+            raise ValueError(f"{self.pool_path} has {len(questions):,} questions; request fewer examples")
+        return pool.plan(questions[number], key, self.rule)
+
+
+@lru_cache(maxsize=2)
+def _ordered(pool: Pool, seed: int) -> list[PoolQuestion]:
+    return shuffled(pool.questions, seed)
+
+
+def _preset(description: str, task: Task, family: str = "RULER") -> Preset:
+    needs = ""
+    if isinstance(task, Niah) and task.haystack == "essays":
+        needs = "haystack_path: essays"
+    elif isinstance(task, DocumentQuestions):
+        needs = f"pool_path: {_SOURCES[task.kind]}"
+    return Preset(task=task, description=description, family=family, needs=needs)
 
 
 PRESETS = {
@@ -181,4 +219,9 @@ PRESETS = {
     "niah_multivalue": _preset("all four values of one key", Niah(haystack="essays", values=4)),
     "niah_multiquery": _preset("the values of four keys", Niah(haystack="essays", keys=4, queries=4)),
     "vt": _preset("all variables that take over a value", Tracing()),
+    "qa_1": _preset("SQuAD questions", DocumentQuestions(kind="squad", rule="match_part")),
+    "qa_2": _preset("HotpotQA questions", DocumentQuestions(kind="hotpot", rule="match_part")),
+    "ruler_hqa": _preset(
+        "HotpotQA questions over 50 to 25,600 documents", DocumentQuestions(kind="hotpot"), "RULER-HQA"
+    ),
 }

@@ -1,14 +1,12 @@
-"""Real prose, sentence by sentence: texts that come with installed packages, or a user's own files.
+"""Real prose, sentence by sentence: a text that comes with an installed package, or a user's own files.
 
-Nothing is downloaded. A named text is pinned by the hash of its file, because other words would change every example.
+Nothing is downloaded. The named text is pinned by the hash of its file, because other words would change every example.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, distribution
 from itertools import chain
@@ -18,32 +16,12 @@ from memagent_lib.data.formats import utf8_text
 from memagent_lib.errors import MissingFile
 from memagent_lib.paths import expanded
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedText:
-    """A text inside an installed package: its title, its licence, and the ``path`` and ``sha256`` of its file.
-
-    The text begins after the line ``begin``; what stands before it is the title page.
-    """
-
-    title: str
-    licence: str
-    package: str
-    path: str
-    sha256: str
-    begin: str
-
-
-TEXTS = {
-    "opticks": NamedText(
-        title="Isaac Newton, Opticks, fourth edition, London 1730",
-        licence="public domain",
-        package="apache-tvm-ffi",
-        path="tvm_ffi/3rdparty/libbacktrace/Isaac.Newton-Opticks.txt",
-        sha256="d4a9ac22462b35e7821a4f2706c211093da678620a8f9997989ee7cf8d507bbd",
-        begin="Advertisement I\n",
-    )
-}
+NAMED = "opticks"
+"""Isaac Newton, Opticks, fourth edition, London 1730 (public domain), from a package that vLLM installs."""
+_PACKAGE = "apache-tvm-ffi"
+_PATH = "tvm_ffi/3rdparty/libbacktrace/Isaac.Newton-Opticks.txt"
+_SHA256 = "d4a9ac22462b35e7821a4f2706c211093da678620a8f9997989ee7cf8d507bbd"
+_BEGIN = "Advertisement I\n"  # what stands before it is the title page
 FEWEST_SENTENCES = 50
 """A shorter text would repeat several times within one document of a few thousand tokens."""
 _PARAGRAPH = re.compile(r"\n\s*\n")
@@ -59,53 +37,39 @@ _MOST_WORDS = 60  # a longer sentence would fill a chunk of a small model by its
 
 @lru_cache(maxsize=4)
 def sentences(text: str) -> tuple[str, ...]:
-    """Return the sentences of ``text`` in order: a name in :data:`TEXTS`, a text file, or a folder of ``.txt`` files.
+    """Return the sentences of ``text`` in order: the text :data:`NAMED`, a text file, or a folder of ``.txt`` files.
 
     Only prose is read: headings, tables, listings, footnotes, and sentences of fewer than 4 or more than 60 words are
     left out. Raises :class:`MissingFile` if there is no such file or the named text's package is not installed, and
-    ``ValueError`` if a named text is another edition or if fewer than :data:`FEWEST_SENTENCES` sentences are found.
+    ``ValueError`` if the named text is another edition or if fewer than :data:`FEWEST_SENTENCES` sentences are found.
     """
-    named = TEXTS.get(text)
-    raw = _named(text, named) if named else "\n\n".join(_files(text))
+    raw = _named() if text == NAMED else "\n\n".join(files_of(text))
     found = tuple(chain.from_iterable(map(_of_paragraph, _PARAGRAPH.split(raw))))
     if len(found) < FEWEST_SENTENCES:
         raise ValueError(
             f"{text} has {len(found)} sentences of prose and at least {FEWEST_SENTENCES} are needed; set text to a "
-            f"longer file, to a folder of .txt files, or to one of {', '.join(TEXTS)}"
+            f"text file, a folder of .txt files, or {NAMED}"
         )
     return found
 
 
-def _named(name: str, known: NamedText) -> str:
+def files_of(path: str) -> list[str]:
+    """Return the text of a file, or of all .txt files in a folder in order of their names; none if there is none."""
+    source = expanded(path)
+    files = [source] if source.is_file() else sorted(source.rglob("*.txt")) if path else []
+    return [utf8_text(file) for file in files if file.is_file()]
+
+
+def _named() -> str:
     try:
-        path = Path(str(distribution(known.package).locate_file(known.path)))
+        path = Path(str(distribution(_PACKAGE).locate_file(_PATH)))
     except PackageNotFoundError:
-        raise MissingFile(
-            f"the text {name!r} ({known.title}) comes with the package {known.package}, which vLLM installs and which "
-            "is not here; install the package, or set text to a text file or a folder of .txt files"
-        ) from None
-    data = path.read_bytes() if path.is_file() else b""
-    found = hashlib.sha256(data).hexdigest()
-    if found != known.sha256:
-        raise ValueError(
-            f"the text {name!r} in the package {known.package} is another edition (sha256 {found[:12]}, expected "
-            f"{known.sha256[:12]}), so a seed would mean other documents; set text to the file itself: {path}"
-        )
+        raise MissingFile(f"the text {NAMED!r} comes with the package {_PACKAGE}; install it, or set text") from None
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != _SHA256:
+        raise ValueError(f"{path} is another edition, so a seed would mean other documents; set text to the file")
     raw = data.decode().replace("\r\n", "\n")
-    return raw[raw.index(known.begin) + len(known.begin) :]
-
-
-def _files(text: str) -> Iterator[str]:
-    path = expanded(text)
-    if path.is_file():
-        yield utf8_text(path)
-        return
-    files = sorted(file for file in path.rglob("*.txt") if file.is_file()) if text else []
-    if not files:
-        raise MissingFile(
-            f"no text {text!r}: it is neither a text file, nor a folder with .txt files, nor one of {', '.join(TEXTS)}"
-        )
-    yield from map(utf8_text, files)
+    return raw[raw.index(_BEGIN) + len(_BEGIN) :]
 
 
 def _of_paragraph(paragraph: str) -> list[str]:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import repeat
 from typing import Any
 
-from memagent_lib.data.layout import DocumentPlan, Filler, in_order
+from memagent_lib.data.plans import DocumentPlan, Filler, in_order
 
 NOISE_LINE = "The pond is still. The gate is open. The lamp is lit. Nobody comes. It is an ordinary day."
 """One line of noise, in our own words, with about as many tokens as RULER's."""
@@ -83,22 +83,17 @@ def distinct(draw: Callable[[random.Random], str], n: int, rng: random.Random, t
     Raises ``ValueError`` if :data:`MOST_IN_VAIN` draws in a row yield no new word.
     """
     seen = set(taken)
-    found: list[str] = []
+    found: dict[str, None] = {}
     in_vain = 0
     while len(found) < n:
         word = draw(rng)
-        if word not in seen:
-            seen.add(word)
-            found.append(word)
-            in_vain = 0
-            continue
         in_vain += 1
-        if in_vain == MOST_IN_VAIN:
-            raise ValueError(
-                f"{n} different words were requested and only {len(found)} like {word!r} were found; request fewer, "
-                "or a shorter document"
-            )
-    return found
+        if word not in seen and word not in found:
+            found[word] = None
+            in_vain = 0
+        elif in_vain == MOST_IN_VAIN:
+            raise ValueError(f"{n} different words were requested and {len(found)} like {word!r} found; request fewer")
+    return list(found)
 
 
 def listed(things: Sequence[str]) -> str:

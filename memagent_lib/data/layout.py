@@ -1,15 +1,21 @@
-"""Lengths of documents: state a length, count the tokens of a text, and find the longest text within a length."""
+"""Lay out statements in a document of a requested length: count tokens, join text, and report positions and spans.
+
+It uses tokenizers, but no task and no file.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
+from memagent_lib.data.examples import Span
 from memagent_lib.text import Tokenizer, chunk_stream, chunks
 
+DOCUMENT_SEPARATOR = "\n\n"
 BLOCK_CHARS = 1 << 20
 """Long text is tokenised in blocks of about this many characters, which bounds memory."""
 _ANCHOR = "so."  # ends in a full stop, as units of filler do, because a text's tokens depend on what precedes it
@@ -32,8 +38,7 @@ class Length:
         units = {"length_tokens": self.tokens, "chunks": self.chunks, "documents": self.documents}
         stated = {name: value for name, value in units.items() if value is not None}
         if len(stated) != 1:
-            found = " and ".join(stated) or "none of them"
-            raise ValueError(f"set exactly one of length_tokens, chunks and documents; got {found}")
+            raise ValueError(f"set exactly one of {', '.join(units)}; got {' and '.join(stated) or 'none of them'}")
         for name, value in {**stated, "chunk_tokens": self.chunk_tokens}.items():
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
@@ -43,18 +48,13 @@ class Length:
         """The largest number of tokens that the document can have. Raises ``ValueError`` for a length in documents."""
         if self.documents is not None:
             raise ValueError("this task has no pool of documents; set length_tokens or chunks instead")
-        if self.tokens is not None:
-            return self.tokens
-        return self.chunks * self.chunk_tokens
+        return self.tokens if self.chunks is None else self.whole_chunks * self.chunk_tokens
 
     @property
     def whole_chunks(self) -> int:
         """The number of chunks. Raises ``ValueError`` for a length in another unit."""
         if self.chunks is None:
-            raise ValueError(
-                "this task fills whole chunks; set chunks (and chunk_tokens) instead of a length in "
-                f"{'tokens' if self.tokens is not None else 'documents'}"
-            )
+            raise ValueError("this task fills whole chunks; set chunks (and chunk_tokens) instead of another length")
         return self.chunks
 
     @property
@@ -62,9 +62,7 @@ class Length:
         """The length in a short form for ids: ``9000t``, ``4x5000`` or ``50d``."""
         if self.documents is not None:
             return f"{self.documents}d"
-        if self.tokens is not None:
-            return f"{self.tokens}t"
-        return f"{self.chunks}x{self.chunk_tokens}"
+        return f"{self.chunks}x{self.chunk_tokens}" if self.tokens is None else f"{self.tokens}t"
 
 
 def end_of_chunks(text: str, length: Length, tokenizer: Tokenizer) -> int:
@@ -162,10 +160,127 @@ def _within(measure: Callable[[int], int], guess: int, limit: int, fixed_tokens:
         below_high = n + step if high is None else min(n + step, high - 1)
         n = max(low + 1, below_high)
     if low < 0:
-        # Examples of one task differ by some per cent, and the next one may need more than this one.
-        enough = math.ceil(1.25 * tokens / 100) * 100
         raise ValueError(
-            f"the task's statements alone need {tokens:,} tokens and {limit:,} were requested; "
-            f"request at least {enough:,}, because other examples may need more"
+            f"the task's statements alone need {tokens:,} tokens and {limit:,} were requested; request more, and a "
+            "quarter more than that, because other examples may need more"
         )
     return low, best
+
+
+class Statement(NamedTuple):
+    """A text that a document must contain, at ``depth`` (0 is the beginning, 1 the end).
+
+    ``evidence`` lists the spans of ``text`` that are evidence. In a numbered plan, ``text`` is a whole document.
+    """
+
+    text: str
+    depth: float
+    evidence: tuple[Span, ...] = ()
+
+    @classmethod
+    def needed(cls, text: str, depth: float, is_needed: bool = True) -> Statement:
+        """Return a statement whose whole text is evidence, if ``is_needed``."""
+        return cls(text, depth, (Span(0, len(text)),) if is_needed else ())
+
+
+class Layout(NamedTuple):
+    """A document's text, and for each statement its span in the text and its position among the joined parts."""
+
+    text: str
+    spans: list[Span]
+    positions: list[int]
+
+
+def heading(number: int) -> str:
+    """Return the heading of document ``number`` (from 1), in the form that RULER and MemAgent use."""
+    return f"Document {number}:\n"
+
+
+def numbered_documents(documents: Sequence[str]) -> str:
+    """Join documents into one text, each under its numbered heading."""
+    return DOCUMENT_SEPARATOR.join(heading(i) + document for i, document in enumerate(documents, 1))
+
+
+def join(parts: Sequence[str], positions: Sequence[int], separator: str, numbered: bool = False) -> Layout:
+    """Join parts into a text, under headings if ``numbered``, and report the spans of the parts at ``positions``.
+
+    A span does not include the heading.
+    """
+    headings = [heading(number) if numbered else "" for number in range(1, len(parts) + 1)]
+    starts = []
+    end = 0
+    for above, part in zip(headings, parts, strict=True):
+        start = end + len(above)
+        starts.append(start)
+        end = start + len(part) + len(separator)
+    text = separator.join(above + part for above, part in zip(headings, parts, strict=True))
+    return Layout(text, [Span(starts[i], starts[i] + len(parts[i])) for i in positions], list(positions))
+
+
+def insert(
+    fillers: Sequence[str],
+    statements: Sequence[Statement],
+    separator: str,
+    numbered: bool = False,
+    among: int | None = None,
+) -> Layout:
+    """Insert each statement between units of filler, at its depth. Statements of equal depth keep their order.
+
+    A depth is a share of the first ``among`` units of filler; by default, of all units.
+    """
+    count = len(fillers) if among is None else among
+    parts: list[str] = []
+    positions = [0] * len(statements)
+    used = 0
+    # The sort is stable: a task that states things in order may give them all one depth.
+    for i in sorted(range(len(statements)), key=lambda i: statements[i].depth):
+        before = round(statements[i].depth * count)
+        parts += fillers[used:before]
+        used = before
+        positions[i] = len(parts)
+        parts.append(statements[i].text)
+    parts += fillers[used:]
+    return join(parts, positions, separator, numbered)
+
+
+def free_positions(depths: Sequence[float], count: int, used: set[int], ordered: bool = False) -> list[int]:
+    """Return a position among ``count`` units for each depth, and add the positions to ``used``.
+
+    If a depth's position is already in ``used``, the next free position is taken, even if it is beyond the last unit.
+    With ``ordered``, positions increase.
+    """
+    found: list[int] = []
+    for depth in depths:
+        position = int(depth * count)
+        if ordered and found:
+            position = max(position, found[-1] + 1)
+        # Not a new draw, so that the random numbers that follow do not depend on how crowded the document is.
+        while position in used:
+            position += 1
+        used.add(position)
+        found.append(position)
+    return found
+
+
+def replace_units(
+    units: Sequence[str], statements: Mapping[int, str], positions: Sequence[int], separator: str
+) -> Layout:
+    """Replace units with ``statements`` (texts by position), join all units, and report the spans at ``positions``."""
+    return join([statements.get(i, unit) for i, unit in enumerate(units)], positions, separator)
+
+
+def fill_chunks(
+    lay_out: Callable[[int], Layout], count: int, length: Length, tokenizer: Tokenizer, least: int = 0
+) -> Layout:
+    """Return a document cut at the end of its last chunk, with every statement before the cut.
+
+    ``lay_out(n)`` returns a text longer than ``length``, with the statements among its first ``n`` units. ``n`` is
+    lowered from ``count`` to ``least`` until every statement ends before the cut. Raises ``ValueError`` if one never
+    does.
+    """
+    for n in range(count, min(count, least) - 1, -1):  # at least once: a short statement may fit even if no unit does
+        found = lay_out(n)
+        text = found.text[: end_of_chunks(found.text, length, tokenizer)].rstrip()
+        if all(span.end <= len(text) for span in found.spans):
+            return found._replace(text=text)
+    raise ValueError(f"{length.label} is too short for {len(found.spans)} statements; request more or longer chunks")

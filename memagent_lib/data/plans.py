@@ -10,17 +10,31 @@ import math
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, NamedTuple, Protocol
+
+from annotated_types import Ge, Interval
 
 from memagent_lib.data.examples import Example, Span
-from memagent_lib.data.layout.lengths import Length, Meter, longest
-from memagent_lib.data.layout.positions import Layout, Statement, heading, insert, numbered_documents
+from memagent_lib.data.layout import (
+    Layout,
+    Length,
+    Meter,
+    Statement,
+    heading,
+    insert,
+    longest,
+    numbered_documents,
+)
 
 COUNTED_TOKENS = 1 << 17
 """The longest document that is tokenised as a whole, in tokens. The sample of a longer one has half this size."""
 _MARGIN = 1.0005  # if token counts do not simply add up, a document is rather too short than too long
 _NOISE = 2e-4  # the first unit of a sample has no separator before it
+# The bounds of a task's parameters, which ``memagent_lib.settings`` checks when a task is configured.
+AtLeastOne = Annotated[int, Ge(1)]
+NotNegative = Annotated[int, Ge(0)]
+Share = Annotated[float, Interval(ge=0, le=1)]
 
 
 class ExampleKey(NamedTuple):
@@ -63,24 +77,61 @@ class ExampleKey(NamedTuple):
         )
 
 
+class Plan(Protocol):
+    """An example before its document is written, such as a :class:`DocumentPlan`."""
+
+    def example(self, key: ExampleKey, meter: Meter) -> Example:
+        """Return the example.
+
+        Its evidence is only what the final memory needs for the answer: if a value changes, only the last change.
+        """
+        ...
+
+
+class Task(Protocol):
+    """A task: a frozen dataclass whose fields are its parameters."""
+
+    def plan(self, key: ExampleKey) -> Plan:
+        """Return the plan of example ``key``. The same key always gives the same plan."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """An entry of the catalogue: a task with its parameters, and a one-line description.
+
+    ``needs`` names files that the user must provide, ``chance`` is the score of a guess, and ``chunk_tokens`` is the
+    default chunk length.
+    """
+
+    task: Task
+    description: str
+    family: str
+    needs: str = ""
+    chance: float = 0.0
+    chunk_tokens: int = 5000
+
+    @property
+    def parameters(self) -> str:
+        """The task's parameters with their values, as ``memagent data`` accepts them."""
+        return ", ".join(f"{field.name}={getattr(self.task, field.name)!r}" for field in fields(self.task))
+
+
 class Filler(NamedTuple):
     """The text around the statements, in units. Every call of ``units`` starts the same sequence of units again.
 
-    If the filler is too short for a document, the error names its ``source`` and ends with the advice in ``help``.
+    ``source`` names the filler in the error that it is too short for a document.
     """
 
     units: Callable[[], Iterator[str]]
     source: str = "the filler"
-    help: str = "request a shorter document, or yield more units"
 
 
 def in_order(texts: Sequence[str], needed: Container[int], rng: random.Random) -> tuple[Statement, ...]:
     """Return ``texts`` as statements at random, increasing depths. A text is evidence if its index is in ``needed``."""
     depths = sorted(rng.random() for _ in texts)
-    return tuple(
-        Statement.needed(text, depth) if i in needed else Statement(text, depth)
-        for i, (text, depth) in enumerate(zip(texts, depths, strict=True))
-    )
+    pairs = zip(texts, depths, strict=True)
+    return tuple(Statement.needed(text, depth, i in needed) for i, (text, depth) in enumerate(pairs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +152,6 @@ class DocumentPlan:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     decoys: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        for statement in self.statements:
-            if not 0 <= statement.depth <= 1:
-                raise ValueError(f"a depth is a share of the document between 0 and 1, got {statement.depth}")
-
     def example(self, key: ExampleKey, meter: Meter) -> Example:
         """Return the example, with about the longest document that fits into the length of ``key``.
 
@@ -113,14 +159,16 @@ class DocumentPlan:
         too short, or if the length is in documents and the plan is not ``numbered``.
         """
         draft = _Draft(self, meter)  # the same units and counts serve every size that is tried
-        if key.length.documents is not None and self.numbered:  # their number is the length; no search is needed
-            size = self._fillers(key.length.documents)
+        length = key.length
+        if length.documents is not None and self.numbered:  # their number is the length; no search is needed
+            size = length.documents - len(self.statements)
+            if size < 0:
+                raise ValueError(f"documents must be at least {len(self.statements)}, got {length.documents}")
             tokens = draft.measure(size)
         else:
-            guess = draft.affordable(key.length.limit - draft.fixed_tokens)
-            size, tokens = longest(
-                lambda n: draft.layout(n).text, draft.measure, guess, key.length, meter, draft.fixed_tokens
-            )
+            guess = draft.affordable(length.limit - draft.fixed_tokens)
+            build = lambda n: draft.layout(n).text  # noqa: E731
+            size, tokens = longest(build, draft.measure, guess, length, meter, draft.fixed_tokens)
         text, spans, positions = draft.layout(size)
         evidence = [
             Span(start + a, start + b)
@@ -133,12 +181,6 @@ class DocumentPlan:
             pairs = zip(positions, self.statements, strict=True)
             metadata["gold_places"] = [position for position, statement in pairs if statement.evidence]
         return key.example(self, text, evidence, metadata)
-
-    def _fillers(self, documents: int) -> int:
-        least = len(self.statements)
-        if documents < least:
-            raise ValueError(f"{documents:,} documents were requested; this question needs at least {least}")
-        return documents - least
 
 
 class _Draft:
@@ -171,21 +213,19 @@ class _Draft:
 
     def affordable(self, tokens: int) -> int:
         """Return how many units of filler fit into ``tokens`` tokens."""
-        while self.sums[-1] <= tokens:
-            if not self._take_unit():
-                if self.sums[-1] < 0.98 * tokens:  # a pool that is almost long enough fills the length well enough
-                    raise self._exhausted(f"{self.sums[-1]:,} tokens and {tokens:,} are needed")
-                break
+        while self.sums[-1] <= tokens and self._take_unit():
+            pass
+        if self.sums[-1] < 0.98 * tokens:  # a pool that is almost long enough fills the length well enough
+            raise self._exhausted(f"{self.sums[-1]:,} tokens and {tokens:,}")
         return max(0, bisect_right(self.sums, tokens) - 1)
 
+    def _exhausted(self, sizes: str) -> ValueError:
+        return ValueError(f"{self.plan.filler.source} has {sizes} are needed; request a shorter document")
+
     def _take_units(self, n: int) -> None:
-        fixed = len(self.plan.statements)
         while len(self.texts) < n:
             if not self._take_unit():
-                raise self._exhausted(f"{len(self.texts) + fixed:,} units of text and {n + fixed:,} are needed")
-
-    def _exhausted(self, sizes: str) -> ValueError:
-        return ValueError(f"{self.plan.filler.source} has {sizes}; {self.plan.filler.help}")
+                raise self._exhausted(f"{len(self.texts):,} units of text and {n:,}")
 
     def layout(self, n: int) -> Layout:
         """Return the document with ``n`` units of filler."""
@@ -212,8 +252,7 @@ class _Draft:
 
     def _measured_over_summed(self) -> float:
         """Return the token count of a sample of the filler, divided by the sum of its units' costs."""
-        size = max(1, bisect_right(self.sums, COUNTED_TOKENS // 2) - 1)
-        units = self.texts[:size]
+        units = self.texts[: max(1, bisect_right(self.sums, COUNTED_TOKENS // 2) - 1)]
         sample = numbered_documents(units) if self.plan.numbered else self.plan.separator.join(units)
         summed = sum(self._cost(text, i) for i, text in enumerate(units, 1))
         return self.meter.count(sample) / max(1, summed)

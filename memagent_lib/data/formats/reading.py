@@ -1,0 +1,138 @@
+"""All formats by name, and the one way to read a file in any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from memagent_lib.data.examples import Example
+from memagent_lib.data.formats import memagent, plain, ruler
+from memagent_lib.data.formats.pool_files import hotpot_note, hotpot_pool, squad_pool
+from memagent_lib.data.formats.records import records
+from memagent_lib.data.pools import Pool
+from memagent_lib.errors import MissingFile, nearest
+from memagent_lib.plugins import shipped_module, shipped_names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """A format of other projects' files; ``files`` describes them in words.
+
+    ``examples(record, number, path, **options)`` returns or yields the examples of one record, which has a ``number``
+    from 1; its parameters after the path are the format's options. It yields None for a question that the file marks as
+    unanswerable. Instead of it, ``pool(path)`` reads the documents and questions of a file of which longer documents
+    can be built. ``note(path, **options)`` returns a remark on how the file was read, or an empty text.
+    """
+
+    files: str
+    examples: Callable[..., Iterator[Example | None]] | None = None
+    pool: Callable[[str | Path], Pool] | None = None
+    note: Callable[..., str] = lambda path, **options: ""
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The names of the options that reading accepts after the path."""
+        return tuple(signature(self.examples).parameters)[3:] if self.examples else ()
+
+
+FORMATS: Mapping[str, Format] = {
+    "plain": Format(
+        files="your own records with question, document and answers", examples=plain.examples, note=plain.note
+    ),
+    "memagent": Format(files="MemAgent's parquet and evaluation JSON", examples=memagent.examples),
+    "hotpot": Format(
+        files="HotpotQA's distractor JSON or 2WikiMultihopQA's, or the Hub's parquet of them",
+        pool=hotpot_pool,
+        note=hotpot_note,
+    ),
+    "ruler": Format(files="RULER's validation.jsonl, or the Hub's mirror", examples=ruler.examples),
+    "squad": Format(files="SQuAD v2's JSON", pool=squad_pool),
+}
+"""The formats of the library. Those of benchmarks are in ``experiments/benchmarks/NAME.py``, as ``FORMAT``."""
+
+
+def format_names() -> list[str]:
+    """Return the names of all formats."""
+    return sorted({*FORMATS, *shipped_names("benchmarks")})
+
+
+def format_named(name: str) -> Format:
+    """Return the format called ``name``. Raises ``ValueError`` if there is none."""
+    found = FORMATS.get(name) or getattr(shipped_module("benchmarks", name), "FORMAT", None)
+    if found is None:
+        names = format_names()
+        raise ValueError(f"no format {name!r}; choose from {', '.join(names)}{nearest(name, names)}")
+    return found
+
+
+def require_options(form: str, options: Mapping[str, Any]) -> None:
+    """Raise ``ValueError``, which lists the format's options, unless the format accepts all of ``options``."""
+    known = format_named(form).options
+    wrong = sorted(set(options) - set(known))
+    if wrong:
+        raise ValueError(f"format {form!r} takes no {', '.join(wrong)}; it takes {', '.join(known) or 'no options'}")
+
+
+def require_file(path: str | Path) -> None:
+    """Raise an error that says what to do if ``path`` is not a regular file."""
+    if Path(path).is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name the files in it, as {path}/*.jsonl")
+    if not Path(path).is_file():
+        raise MissingFile(f"no file at {path}; the files of other projects are not shipped with memagent")
+
+
+def read_original(path: str | Path, form: str, **options: Any) -> Iterator[Example | None]:
+    """Yield the examples of a file in the format ``form`` in order, None for questions marked as unanswerable.
+
+    Wrong options and missing files raise an error at once. Iteration raises ``ValueError`` for a record that cannot be
+    read.
+    """
+    require_options(form, options)
+    require_file(path)
+    known = format_named(form)
+    if known.pool:
+        pool = read_pool(path, form)
+        return (pool.own_example(question, form) for question in pool.questions)
+    return _examples(known, path, options)
+
+
+def read_pool(path: str | Path, form: str) -> Pool:
+    """Return a file's documents and questions as a pool. Raises ``ValueError`` if its format has no pool."""
+    known = format_named(form)
+    require_file(path)
+    if known.pool is None:
+        raise ValueError(f"the documents of {known.files} have a length of their own; leave it out")
+    with _errors_name(path, known):
+        return known.pool(path)
+
+
+def _examples(known: Format, path: str | Path, options: Mapping[str, Any]) -> Iterator[Example | None]:
+    number = 0
+    found = records(path, options.get("sheet"))
+    while True:
+        with _errors_name(f"{path}, record {number + 1}", known):
+            record = next(found, None)
+            if record is None:
+                break
+            number += 1
+            made = list(known.examples(record, number, Path(path), **options))
+            for example in filter(None, made):
+                if not example.document.strip():
+                    raise ValueError("the document is empty; fill it in, or remove the record")
+        yield from made
+    if not number:
+        raise ValueError(f"{path}: expected {known.files}, found a file without records")
+
+
+@contextmanager
+def _errors_name(where: str | Path, known: Format) -> Iterator[None]:
+    """Turn any error that a record of an unexpected shape causes into a ``ValueError`` that names its place."""
+    try:
+        yield
+    except (ValueError, TypeError, AttributeError, LookupError, RecursionError, OSError) as error:
+        missing = f"no field {error}" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"{where}: not as in {known.files}: {missing}") from error
