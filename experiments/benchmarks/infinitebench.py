@@ -69,7 +69,7 @@ def choice(reply: str, answers: Sequence[str]) -> Score:
     letter = re.match(r"\(?([A-D])\b", found) or re.search(r"(?:answer|option)(?: is)?:? *\(?([A-D])\b", found)
     if letter is None:
         return score("choice", reply, answers)
-    return Score(float(letter[1] in answers), letter[1], f"chose {letter[1]}, accepted: {', '.join(answers)}")
+    return Score(float(letter[1] in answers), letter[1], f"chose {letter[1]}, accepted: {answers!r:.80}")
 
 
 def same_number(found: str, answer: str) -> bool:

@@ -43,7 +43,8 @@ class Example:
     def __post_init__(self) -> None:
         if not self.question.strip():
             raise ValueError(f"example {self.id!r} has an empty question")
-        if not isinstance(self.answers, tuple) or not self.answers or not all(self.answers):
+        is_texts = isinstance(self.answers, tuple) and all(isinstance(answer, str) for answer in self.answers)
+        if not is_texts or not self.answers or not all(self.answers):
             raise ValueError(f"example {self.id!r} has no accepted answer, or an empty one: {self.answers!r:.60}")
         judge_named(self.rule)
         # A document that is left out has no length to check against.

@@ -6,10 +6,10 @@ import re
 from collections import Counter
 
 import pytest
+from memagent_lib.data.tasks.babi import OBJECTS, PEOPLE, ROOMS
 from oracles import box, oracle
 
 from memagent_lib.data import TASKS, make
-from memagent_lib.data.tasks.babi import OBJECTS, PEOPLE, ROOMS
 from memagent_lib.scoring import score
 
 OFFLINE = [name for name, preset in TASKS.items() if not preset.needs]

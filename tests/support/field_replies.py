@@ -19,23 +19,17 @@ FIELD_REPLIES = [
     ("choice", "A man called Ben paid, so (C).", ["C"], 1),
     # open-compass/opencompass#2647: a thousands comma in TeX was read as 000 and 500.
     ("contains", r"\boxed{8,000}", ["8000"], 1),
-    ("contains", r"\boxed{$9{,}500}", ["9500"], 1),
     # stanford-crfm/helm#4337: a bare comma after the number.
     ("contains", "The answer is 72, in total, so the farmer earns that much.", ["72"], 1),
     # google-deepmind/proeval#19: the sign was stripped.
     ("contains", r"\boxed{-3}", ["3"], 0),
-    ("contains", r"\boxed{3}", ["-3"], 0),
     ("contains", "\\boxed{\u22125}", ["-5"], 1),
     # sentient-agi/EvoSkill#55: a decimal comma rescaled by ten.
     ("contains", r"\boxed{4,2}", ["42"], 0),
     ("contains", r"\boxed{4,2}", ["4.2"], 1),
-    ("contains", r"\boxed{2 602}", ["2602"], 1),
-    ("contains", r"\boxed{2,602}", ["2602"], 1),
-    ("contains", r"\boxed{12,5}", ["12.5"], 1),
     ("contains", r"\boxed{1.200}", ["1200"], 0),
     # UKGovernmentBEIS/inspect_ai#838: a per cent sign may be left out, and changes no value.
     ("contains", r"\boxed{50\%}", ["50"], 1),
-    ("contains", r"\boxed{50\%}", ["0.5"], 0),
     ("contains", r"\boxed{50\%}", ["$50"], 0),
     # UKGovernmentBEIS/inspect_ai#5016: marks around a number; a bound is not the value.
     *[("exact", rf"\boxed{{{number}}}", ["42"], 1) for number in ("42.0", "42.", "$42$", "(42)", "42!", "[42]",
@@ -45,7 +39,6 @@ FIELD_REPLIES = [
     # allenai/semeval-2019-task-10#10: fractions by value.
     *[("exact", rf"\boxed{{{half}}}", ["1/2"], 1) for half in (r"\frac{1}{2}", "1/2", "0.5", "½", r"\dfrac{1}{2}",
     ".5")],
-    ("exact", r"\boxed{\frac{1}{2}}", ["12"], 0),
     ("exact", r"\boxed{1½}", ["1.5"], 1),
     # Powers and scale words (issue 47's own kind).
     *[
@@ -53,18 +46,13 @@ FIELD_REPLIES = [
         for million in ("10^6", "1e6", "10^{6}", r"1 \times 10^6", "1 million", "1,000,000", "1 000 000", "100万")
     ],
     ("exact", r"\boxed{3.5 million}", ["3500000"], 1),
-    ("contains", r"\boxed{35 million}", ["35"], 0),
     # Units count where both sides name one.
     ("exact", r"\boxed{12 km}", ["12 m"], 0),
-    ("exact", r"\boxed{12\text{ km}}", ["12 km"], 1),
     ("exact", r"\boxed{12km}", ["12 km"], 1),
-    ("contains", r"\boxed{12 km}", ["12"], 1),
     ("exact", r"\boxed{12 km}", ["12"], 0),
-    ("contains", r"\boxed{3 newts}", ["3 owls"], 0),
     # Codes are no numbers.
     ("contains", r"\boxed{00123}", ["123"], 0),
     ("contains", r"\boxed{1.2.3}", ["1.2"], 0),
-    ("contains", r"\boxed{7x}", ["7"], 0),
     ("contains", r"\boxed{1920-1930}", ["1920"], 0),
     # Dates; the order of 03/04 is anybody's guess. math-verify reads 2024-03-14 as 2007.
     *[
@@ -76,14 +64,10 @@ FIELD_REPLIES = [
     ("contains", r"\boxed{March 14, 2024}", ["2024"], 1),
     # EvolvingLMMs-Lab/lmms-eval#1415: width is folded, and nothing else of NFKC.
     ("contains", r"\boxed{Ｌｉｓｂｏｎ}", ["Lisbon"], 1),
-    ("contains", r"\boxed{１，０００}", ["1000"], 1),
     ("contains", r"\boxed{①}", ["1"], 0),
-    ("contains", r"\boxed{m²}", ["m2"], 0),
     # langfuse/langfuse-docs#3315 and Liuziyu77/Visual-RFT#176: nothing is not in everything.
     ("contains", r"\boxed{The}", ["Lisbon"], 0),
-    ("contains", r"\boxed{a}", ["Lisbon"], 0),
     ("contains", r"\boxed{Lisbon}", ["……"], 0),
-    ("contains", r"\boxed{Lisbon}", ["the"], 0),
     ("contains", r"\boxed{}", ["Lisbon"], 0),
     ("contains", "<answer></answer>", ["Lisbon"], 0),
     # Liuziyu77/Visual-RFT#79: training found that a list of guesses was always right.
@@ -102,14 +86,11 @@ FIELD_REPLIES = [
     ],
     ("contains", r"\boxed{不是里斯本}", ["里斯本"], 0),
     ("contains", r"\boxed{里斯本、波尔图}", ["里斯本"], 0),
-    ("contains", r"\boxed{里斯本或波尔图}", ["里斯本"], 0),
-    ("contains", r"\boxed{1, 2, 3, 42}", ["42"], 0),
     ("contains", r"\boxed{Lisbon, because the letter names it, and the ship too}", ["Lisbon"], 1),
     ("contains", r"\boxed{Lisbon, Lisboa}", ["Lisbon", "Lisboa"], 1),
     ("contains", r"\boxed{Lisbon, Portugal}", ["Lisbon, Portugal", "Lisbon"], 1),
     ("contains", r"\boxed{Lisbon, not Porto}", ["Lisbon"], 1),
     ("contains", r"\boxed{not Porto but Lisbon}", ["Lisbon"], 1),
-    ("contains", r"\boxed{Tom and Jerry}", ["Tom and Jerry"], 1),
     ("contains", r"\boxed{AT\&T}", ["AT&T"], 1),
     ("contains", r"\boxed{not guilty}", ["not guilty"], 1),
     # An answer is stated in many forms; of these main read only the lower-case "the answer is".
@@ -126,40 +107,23 @@ FIELD_REPLIES = [
         )
     ],
     ("contains", "答案：里斯本", ["里斯本"], 1),
-    ("contains", "答案是：里斯本。", ["里斯本"], 1),
-    ("exact", "答えはリスボンです。", ["リスボン"], 1),
     ("exact", "Respuesta: Lisboa", ["Lisboa"], 1),
-    ("exact", "La réponse est Lisbonne.", ["Lisbonne"], 1),
     ("exact", "Antwort: Lissabon", ["Lissabon"], 1),
     ("contains", "I do not know.", ["Lisbon"], 0),
     # jundot/omlx#3668, EleutherAI/lm-evaluation-harness#4188, groq/openbench#348, antirez/ds4#321,
     # openai/simple-evals#33: the letter of an option.
     ("choice", "The answer is B. Note that A is a common distractor.", ["B"], 1),
-    ("choice", "ANSWER IS D. A is incorrect.", ["D"], 1),
     ("choice", "The answer is C because I computed the integral.", ["C"], 1),
     ("choice", "I would pick B — a safe choice.", ["B"], 1),
-    ("choice", "The answer is B because a car moves.", ["B"], 1),
     ("choice", "d", ["D"], 1),
-    ("choice", "b. 4", ["B"], 1),
-    ("choice", "Answer seems to be A.\n\nAnswer: A", ["A"], 1),
     ("choice", "Answer: It is not B, the answer is D", ["D"], 1),
-    ("choice", "Answer: D, not B", ["D"], 1),
-    ("choice", "Answer: I think it is C", ["C"], 1),
-    ("choice", "Antwort:\n\nAntwort: C", ["C"], 1),
     ("choice", "(E)", ["E"], 1),
-    ("choice", "J", ["J"], 1),
     ("choice", "**(C)**", ["C"], 1),
     ("choice", r"\boxed{\text{C}}", ["C"], 1),
     ("choice", "答案是C", ["C"], 1),
-    ("choice", "选C", ["C"], 1),
-    ("choice", "Ｃ", ["C"], 1),
     ("choice", "A is wrong; the answer is B", ["B"], 1),
-    ("choice", "The correct answer is (C)", ["C"], 1),
-    ("choice", "**The correct answer is (C)**", ["C"], 1),
     ("choice", "<answer>A or B or C</answer>", ["A"], 0),
     ("choice", "A, B, C, D", ["A"], 0),
-    ("choice", "ANSWER: A/B", ["A"], 0),
-    ("choice", "(A) (B) (C)", ["C"], 0),
     ("choice", "not A", ["A"], 0),
     ("choice", "", ["A"], 0),
     ("choice", "The answer is Walking Georgie.", ["Walking Georgie", "B"], 1),
@@ -168,81 +132,47 @@ FIELD_REPLIES = [
     ("choice", r"\boxed{B. Walking Georgie}", ["A"], 0),
     # Lists as models write them.
     ("items", r"\boxed{猫头鹰、蝾螈}", ["猫头鹰", "蝾螈"], 1),
-    ("items", r"\boxed{Owl & Newt}", ["Owl", "Newt"], 1),
     ("items", r"\boxed{Smith, John; Doe, Jane}", ["Smith, John", "Doe, Jane"], 1),
     ("items", r"\boxed{Owl}, \boxed{Newt}", ["Owl", "Newt"], 1),
-    ("items", r'\boxed{["Owl", "Newt"]}', ["Owl", "Newt"], 1),
     ("items", "The answer is:\n- Owl\n- Newt", ["Owl", "Newt"], 1),
-    ("items", "* Owl\n* Newt\n* Frog", ["Owl", "Newt"], 2 / 3),
     ("items", "a) Owl\nb) Newt", ["Owl", "Newt"], 1),
-    ("items", r"\boxed{1000, 2500}", ["1,000", "2,500"], 1),
-    ("items", r"\boxed{1,000, 2,500 and 3}", ["1000", "2500", "3"], 1),
     ("items", r"\boxed{12,34}", ["12", "34"], 1),
     ("items", r"\boxed{Owl, Newt, and Frog}", ["Owl", "Newt", "Frog"], 1),
-    ("items", r"\boxed{Peru, Antigua and Barbuda and Chile}", ["Antigua and Barbuda", "Peru", "Chile"], 1),
     ("items", r"\boxed{-5; 3.5}", ["5", "35"], 0),
     # Case folding, and marks that are part of a name.
     ("exact", r"\boxed{STRASSE}", ["Straße"], 1),
     ("exact", r"\boxed{İstanbul}", ["istanbul"], 1),
     ("boxed", r"\boxed{STRASSE}", ["Straße"], 1),
     ("exact", r"\boxed{C++}", ["C"], 0),
-    ("exact", r"\boxed{C#}", ["C"], 0),
     ("exact", r"\boxed{C++}", ["c++"], 1),
     ("boxed", r"\boxed{5", ["5"], 0),
-    ("boxed", r"\boxed{-5}", ["5"], 0),
     ("boxed", r"\boxed{0.50}", ["1/2"], 1),
     ("boxed", r"\boxed{Lisbon, Porto}", ["Lisbon"], 0),
     # Siblings of the above.
     ("contains", r"\boxed{Lisbon. Porto. Faro}", ["Lisbon"], 0),
-    ("contains", r"\boxed{Porto. Lisbon.}", ["Lisbon"], 0),
-    ("contains", r"\boxed{Lisbon (or Porto)}", ["Lisbon"], 0),
     ("contains", r"\boxed{Lisbon - Porto}", ["Lisbon"], 0),
-    ("contains", r"\boxed{1,2,3}", ["2"], 0),
     ("contains", r"\boxed{St. John's}", ["St. John's"], 1),
     ("contains", r"\boxed{Ada Blau, the keeper of the lighthouse}", ["Ada Blau"], 1),
-    ("contains", r"\boxed{New York City}", ["New York"], 1),
     ("contains", r"The answer is $\frac{1}{2}$.", ["0.5"], 1),
-    ("contains", "The answer is 3.5 million.", ["3500000"], 1),
     ("contains", "최종 정답: 리스본입니다.", ["리스본"], 1),
-    ("exact", r"\boxed{-$5}", ["-5"], 1),
     ("exact", r"\boxed{$1.5bn}", ["1.5 billion"], 1),
-    ("exact", r"\boxed{1.000,50}", ["1000.5"], 1),
     ("exact", r"\boxed{2^{10}}", ["1024"], 1),
-    ("exact", r"\boxed{12:30}", ["12.30"], 0),
     ("boxed", r"\boxed{x^2}", ["x2"], 0),
-    ("choice", "My choice: option b)", ["B"], 1),
     ("choice", "The answer is either A or C.", ["A"], 0),
-    ("choice", "Let me think about A, B and C. The answer: C", ["C"], 1),
     ("choice", "正确答案是（C）。", ["C"], 1),
-    ("choice", "A cat sat.", ["A"], 0),
     ("choice", "C", ["(C)"], 1),
     # IBM/AssetOpsBench#475, EleutherAI/lm-evaluation-harness#3110: answers in a form that was not requested.
     *[
         ("contains", reply, ["Odo"], 1)
-        for reply in (
-            '{"answer": "Odo"}', '```json\n{"why": "He {left}.", "final_answer": "Odo"}\n```', '{"answer": ["Odo"]}',
-            "<final_answer>Odo</final_answer>", "A: Odo", "Q: Who left?\nA: Odo", "He left.\n\n**Odo**", "**Odo.**",
-        )
+        for reply in ("<final_answer>Odo</final_answer>", "He left.\n\n**Odo**", "**Odo.**")
     ],
     *[
         ("contains", reply, ["Odo"], 0)
-        for reply in (
-            '{"answer": ["Odo", "Bea", "Cy"]}', '{"answer": "Odo, Bea"}', '{"answer": null}', '{"question": "Odo"}',
-            "<final_answer>Odo or Bea</final_answer>", "A: Odo\nB: Bea\nC: Cy", "A: Odo, Bea, Cy", "A: not Odo",
-            "**Odo, Bea or Cy**", "**Bea**\n**Odo**", "- **Bea**\n- **Odo**",
-        )
+        for reply in ("<final_answer>Odo or Bea</final_answer>", "**Odo, Bea or Cy**", "**Bea**\n**Odo**")
     ],
-    ("contains", '{"answer": 42}', ["42"], 1),
-    ("items", '{"answer": ["Owl", "Newt"]}', ["Owl", "Newt"], 1),
-    ("choice", '{"answer": "B", "reason": "A is wrong"}', ["B"], 1),
-    ("choice", "A: Odo", ["A"], 1),
     ("choice", "Both point to bearing wear.\n\nC", ["C"], 1),
     # LMCache/LMCache#5000, databricks/officeqa#39: the last tag counts, also where the reply or a stop ended inside it.
     ("contains", "Such as <final_answer>Paris</final_answer>. Mine: <final_answer>Ber", ["Paris"], 0),
-    ("contains", "<answer>\nOdo\n", ["Odo"], 1),
-    # scitix/sieval#19: a base model goes on with questions of its own.
-    ("contains", "A: Odo\n\nQ: Who came?\nA: Bea", ["Odo"], 1),
-    ("contains", "A: Bea\n\nQ: Who came?\nA: Odo", ["Odo"], 0),
     # Beside a yes or no, a sentence explains; only the other word is another guess.
     *[
         ("contains", reply, ["yes"], 1)
@@ -254,20 +184,26 @@ FIELD_REPLIES = [
     ("contains", "Answer: No, only Ed Wood is American.", ["no"], 1),
     *[("contains", rf"\boxed{{{said}}}", ["yes"], 0) for said in ("yes and no", "yes, no", "no, yes", "yes, maybe no")],
     ("contains", r"\boxed{Lisbon, both are American}", ["Lisbon"], 0),
-    # LongBench and InfiniteBench ask for no box; in ours it is the answer, as for their other tasks.
-    ("similar", r"\boxed{return x}", ["return x"], 1),
-    ("similar", "The next line is `return x`.\n\n\\boxed{return x}", ["return x"], 1),
-    ("number_share", r"Paragraphs 3 and 5 are alike. \boxed{4}", ["4"], 1),
-    ("classes:City|Person", "It is no Person.\n\\boxed{City}", ["City"], 1),
-    ("first_line:f1", "It was built here:\n\\boxed{red house}", ["red house"], 1),
-    *[
-        ("choice_infinitebench", reply, ["Odo", "B"], 1)
-        for reply in (
-            "The correct choice is B.", "Option B", "The final answer is:\n\nB", "Answer: B", "**Answer: B**",
-            "The answer is **B**.", r"\boxed{\text{B}}", "<answer>B</answer>", "The answer is Odo. (C)",
-        )
-    ],
-    *[("choice_infinitebench", said, ["Odo", "B"], 0) for said in ("Option C", "I think a boy did it", "Not B but C")],
+    # Options: an explanation after the letter discusses the others.
+    ("choice", "D\n\nExplanation: options A, B and C are wrong.", ["D"], 1),
+    ("choice", "A. Paris\nB. Rome\nThe best option is B.", ["B"], 1),
+    # Fractions, units and money; an "a" at the end is a name.
+    ("boxed", r"\boxed{1\frac{1}{2}}", ["5.5"], 0),
+    ("boxed", r"\boxed{1\frac{1}{2}}", ["1.5"], 1),
+    ("exact", r"\boxed{US$5M}", ["$5 million"], 1),
+    ("exact", r"\boxed{5 million euros}", ["$5 million"], 0),
+    ("contains", "The answer is Plan B.", ["Plan A"], 0),
+    ("exact", r"\boxed{hepatitis A.}", ["Hepatitis A"], 1),
+    # Abstentions.
+    ("abstains", "The information provided isn't enough, you never mentioned a cat.", ["x"], 1),
+    ("abstains", "N/A", ["x"], 1),
+    ("abstains", r"\boxed{Rex}", ["There is no dog"], 0),
+    ("abstains", "She did not go to Paris; she went to Rome.", ["x"], 0),
+    # Words around a list are no items.
+    ("items", "The magic numbers in the text are 12, 34, and 56.", ["12", "34", "56"], 1),
+    ("items", "Here are the numbers:\n- 12\n- 34\n- 99", ["12", "34", "56"], 2 / 3),
+    ("items", "Answer: 12, 34\n\nExplanation: they are in the text, at the start", ["12", "34"], 1),
+    ("items", r"\boxed{12, 34, 56, 78}", ["12", "34", "56"], 0.75),
     # An article beside an answer is no guess.
     ("contains", r"\boxed{b. a}", ["b"], 1),
 ]  # fmt: skip

@@ -93,11 +93,7 @@ def read_original(path: str | Path, form: str, **options: Any) -> Iterator[Examp
     """
     require_options(form, options)
     require_file(path)
-    known = format_named(form)
-    if known.pool:
-        pool = read_pool(path, form)
-        return (pool.own_example(question, form) for question in pool.questions)
-    return _examples(known, path, options)
+    return _examples(form, path, options)
 
 
 def read_pool(path: str | Path, form: str) -> Pool:
@@ -110,7 +106,13 @@ def read_pool(path: str | Path, form: str) -> Pool:
         return known.pool(path)
 
 
-def _examples(known: Format, path: str | Path, options: Mapping[str, Any]) -> Iterator[Example | None]:
+def _examples(form: str, path: str | Path, options: Mapping[str, Any]) -> Iterator[Example | None]:
+    known = format_named(form)
+    if known.pool:
+        pool = read_pool(path, form)
+        with _errors_name(path, known):
+            yield from [pool.own_example(question, form) for question in pool.questions]
+        return
     number = 0
     found = records(path, options.get("sheet"))
     while True:
@@ -121,8 +123,8 @@ def _examples(known: Format, path: str | Path, options: Mapping[str, Any]) -> It
             number += 1
             made = list(known.examples(record, number, Path(path), **options))
             for example in filter(None, made):
-                if not example.document.strip():
-                    raise ValueError("the document is empty; fill it in, or remove the record")
+                if not isinstance(example.document, str) or not example.document.strip():
+                    raise ValueError("the document is empty, or not a text")
         yield from made
     if not number:
         raise ValueError(f"{path}: expected {known.files}, found a file without records")
@@ -133,6 +135,6 @@ def _errors_name(where: str | Path, known: Format) -> Iterator[None]:
     """Turn any error that a record of an unexpected shape causes into a ``ValueError`` that names its place."""
     try:
         yield
-    except (ValueError, TypeError, AttributeError, LookupError, RecursionError, OSError) as error:
+    except Exception as error:
         missing = f"no field {error}" if isinstance(error, KeyError) else str(error)
         raise ValueError(f"{where}: not as in {known.files}: {missing}") from error

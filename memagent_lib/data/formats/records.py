@@ -93,7 +93,9 @@ def _csv(path: Path, encoding: str) -> Any:
     with open(path, encoding=encoding) as file:
         header = file.readline()
     options = {"dtype": str, "keep_default_na": False, "na_values": [""], "encoding": encoding}
-    return pd.read_csv(path, sep=max(_DELIMITERS, key=header.count), **options)
+    # Without a header, because pandas takes the first cells of rows that are longer than it for row names.
+    rows = pd.read_csv(path, sep=max(_DELIMITERS, key=header.count), header=None, **options)
+    return rows[1:].set_axis(rows.iloc[0], axis="columns")
 
 
 def _sheet(path: Path, sheet: str | None) -> Any:
