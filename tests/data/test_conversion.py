@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import shutil
-from pathlib import Path
 
 import pytest
-from foreign_records import RECORDS
 
+from memagent_lib.agent import Agent
+from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.cli.main import main
-from memagent_lib.data import Length, Selection, convert, load, read_original, save
-from memagent_lib.data.storage import question_keys
+from memagent_lib.data import (
+    Example,
+    Length,
+    Selection,
+    convert,
+    data_files,
+    known_without_document,
+    load,
+    make,
+    make_splits,
+    read_original,
+    save,
+)
+from memagent_lib.data.selection import knows
+from memagent_lib.errors import UserError
 from memagent_lib.paths import root
+from memagent_lib.readers import blind, overwrite
 
 POCKET = str(root() / "experiments" / "pocket" / "warm_start")
 
@@ -24,8 +37,7 @@ def selected_ids(form, path, tokenizer=None, length=None, **choice) -> list[str]
 
 
 def test_stretches_of_one_order_share_no_question_at_any_length(hotpot_file, tokenizer):
-    short = Length(documents=12)
-    long = Length(documents=40)
+    short, long = Length(documents=12), Length(documents=40)
     train = selected_ids("hotpot", hotpot_file, tokenizer, short, n=30, seed=5)
     test = selected_ids("hotpot", hotpot_file, tokenizer, long, first=30, n=20, seed=5)
     assert len({*train, *test}) == 50
@@ -33,29 +45,7 @@ def test_stretches_of_one_order_share_no_question_at_any_length(hotpot_file, tok
     assert set(selected_ids("hotpot", hotpot_file, tokenizer, short, n=30, seed=6)) != set(train)
     in_order = [example.metadata["question_id"] for example in read_original(hotpot_file, "hotpot")]
     assert selected_ids("hotpot", hotpot_file, tokenizer, short, n=9, first=2) == in_order[2:11]
-
-
-def test_files_with_documents_of_their_own_are_chosen_from_alike(tmp_path):
-    rows = [{"question": f"q{i}?", "document": f"d{i}", "answers": ["a"]} for i in range(40)]
-    path = tmp_path / "mine.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)))
-    everything = selected_ids("plain", path)
-    assert everything == [f"mine-{i}" for i in range(1, 41)]
-    train = selected_ids("plain", path, n=25, seed=1)
-    test = selected_ids("plain", path, first=25, seed=1)
-    assert sorted([*train, *test]) == sorted(everything)
-    with pytest.raises(ValueError, match="have a length of their own; leave it out"):
-        selected_ids("plain", path, length=Length(documents=3))
-
-
-def test_questions_of_another_data_set_are_left_out_and_counted(hotpot_file, tmp_path, tokenizer):
-    first = save(convert("hotpot", [hotpot_file], Selection(n=20, seed=1))[1], tmp_path / "first.parquet")
-    choice = Selection(n=30, seed=2, apart_from=(first,))
-    chosen, examples = convert("hotpot", [hotpot_file], choice, length=Length(documents=12), tokenizer=tokenizer)
-    second = save(examples, tmp_path / "second.parquet")
-    assert set(question_keys(first)).isdisjoint(question_keys(second))
-    assert len(question_keys(second)) == 30
-    assert chosen.summary() == "20 in another data set"
+    assert selected_ids("hotpot", hotpot_file, n=9, first=2) == in_order[2:11]
 
 
 def as_lines(path, *pairs):
@@ -67,64 +57,80 @@ def as_lines(path, *pairs):
 
 
 def test_a_question_of_another_data_set_is_known_by_its_text(tmp_path):
-    train = as_lines(tmp_path / "train.jsonl", ("q1?", "d1"), ("q2?", "d2"), ("Where?", "d3"), ("Where?", "d4"))
+    train = as_lines(tmp_path / "train.jsonl", ("q1?", "d1"), ("q2?", "d2"))
     saved = save(convert("plain", [train], Selection())[1], tmp_path / "train.parquet")
     apart = Selection(apart_from=(saved,))
-    # Ids are line numbers here: q2 is the same question on another line, and each Where? has a document of its own.
-    test = as_lines(tmp_path / "test.jsonl", ("q2?", "d2"), ("q3?", "d3"), ("Where?", "d5"))
+    test = as_lines(tmp_path / "test.jsonl", ("q2?", "other"), ("q3?", "d3"))
     chosen, examples = convert("plain", [test], apart)
-    assert [example.question for example in examples] == ["q3?", "Where?"]
+    assert [example.question for example in examples] == ["q3?"]
     assert chosen.summary() == "1 in another data set"
-    namesake = as_lines(tmp_path / "other" / "train.jsonl", ("q7?", "d7"), ("q8?", "d8"))
-    assert convert("plain", [namesake], apart)[0].summary() == "none left out"
-    with pytest.raises(ValueError, match=r"no question is left: 4 in the files.* 4 in another data set"):
+    with pytest.raises(ValueError, match="2 in another data set"):
         convert("plain", [train], apart)
-
-
-def test_memagents_training_questions_are_found_in_hotpot(hotpot_file, tmp_path):
-    questions = [example.question for example in read_original(hotpot_file, "hotpot")][:7]
-    training = {"prompt": [], "context": "c", "reward_model": {"ground_truth": ["a"]}, "extra_info": {"num_docs": 200}}
-    rows = [training | {"prompt": [{"role": "user", "content": question}]} for question in questions]
-    path = tmp_path / "hotpotqa_train.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)))
-    saved = save(convert("memagent", [path], Selection())[1], tmp_path / "train.parquet")
-    chosen, examples = convert("hotpot", [hotpot_file], Selection(apart_from=(saved,)))
-    assert {example.question for example in examples}.isdisjoint(questions)
-    assert chosen.summary() == "7 in another data set"
+    copy = as_lines(tmp_path / "copy" / "train.jsonl", ("q7?", "d7"))
+    with pytest.raises(ValueError, match="the id 'train-1' comes twice"):
+        convert("plain", [train, copy], Selection())
+    with pytest.raises(ValueError, match="length"):
+        convert("plain", [train], Selection(), length=Length(documents=3))
 
 
 def test_known_questions_are_replaced_by_later_ones(hotpot_file):
-    seen: list[str] = []
-
     def known(examples):
-        seen.extend(example.id for example in examples)
         return [int(example.id.rpartition("-")[2]) % 2 == 1 for example in examples]
 
     chosen, examples = convert("hotpot", [hotpot_file], Selection(n=20, known=known))
     ids = [example.metadata["question_id"] for example in examples]
-    assert len(ids) == 20
-    assert all(int(name.rpartition("-")[2]) % 2 == 0 for name in ids)
-    assert chosen.known == len(seen) - len([s for s in seen if int(s.rpartition("-")[2]) % 2 == 0])
-    with pytest.raises(ValueError, match=r"40 questions were requested and 30 are left: 60 in the files, .*30 known"):
+    assert len(ids) == 20 and all(int(name.rpartition("-")[2]) % 2 == 0 for name in ids)
+    assert chosen.known >= 16
+    with pytest.raises(ValueError, match=r"n=40.*30 questions.*30 known"):
         convert("hotpot", [hotpot_file], Selection(n=40, known=known))
 
 
-@pytest.mark.parametrize("length", [None, Length(documents=3)])
-@pytest.mark.parametrize("form", ["hotpot", "squad"])
-def test_a_question_of_two_files_is_an_error_at_any_length(form, length, tmp_path, tokenizer, request):
-    path = Path(request.getfixturevalue(f"{form}_file"))
-    copy = shutil.copy(path, tmp_path / "copy.json")
-    with pytest.raises(
-        ValueError, match=rf"{path.name}, .*copy.json: the id '.*' comes twice; ids must differ: convert the"
-    ):
-        convert(form, [path, copy], Selection(), length=length, tokenizer=tokenizer)
+def capital(number: int, answer: str) -> Example:
+    return Example(
+        id=f"c{number}",
+        task="t",
+        question=f"Capital of country {number}?",
+        document="SECRET",
+        answers=(answer, "never"),
+    )
 
 
-def test_a_file_without_questions_does_not_ask_for_fewer(tmp_path):
-    path = tmp_path / "x.jsonl"
-    path.write_text(json.dumps(RECORDS["beam"] | {"probing_questions": {}}))
-    with pytest.raises(ValueError, match=r"no question is left: the files have none .*; give a file with some$"):
-        convert("beam", [path], Selection())
+def agent(encoder, replies: dict[str, str | Exception], reader=blind) -> Agent:
+    def answer(text: str) -> str:
+        found = next((reply for key, reply in replies.items() if key in text), "no idea")
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    return Agent(encoder, Scripted(answer), reader)
+
+
+def test_known_unknown_and_failed_questions_are_three_verdicts(encoder):
+    examples = [capital(i, answer) for i, answer in enumerate(["Oslo", "Rome", "Lima", "Bern", "Cairo"])]
+    one = agent(encoder, {"country 0": "\\boxed{oslo}", "country 3": BackendError("down")})
+    two = agent(encoder, {"country 2": "I guess lima, or not", "country 4": "\\boxed{Giza}"})
+    assert known_without_document(examples, [one, two], samples=2) == [True, False, True, None, False]
+    assert len(one.backend.requests) == 10
+    assert all("SECRET" not in request.text for request in one.backend.requests)
+    with pytest.raises(UserError, match="--thinking-tokens"):
+        known_without_document(examples[:1], [agent(encoder, {"country 0": "<think>hm"})])
+    with pytest.raises(ValueError, match="'blind', got 'overwrite'"):
+        known_without_document(examples, [agent(encoder, {}, overwrite)])
+
+
+@pytest.mark.parametrize(
+    ("reply", "answers", "verdict"),
+    [
+        ("I do not know.", ("no",), False),
+        ("No, they are not.", ("no",), True),
+        ("It was in 1913.", ("19",), False),
+        ("答案是北京。", ("北京",), True),
+        ("A document is needed to answer.", ("Odo paid", "A"), False),
+        ("The answer is A.", ("Odo paid", "A"), True),
+    ],
+)
+def test_a_reply_knows_an_answer_by_whole_words_or_letter(reply, answers, verdict):
+    assert knows(reply, answers) is verdict
 
 
 @pytest.fixture
@@ -132,6 +138,7 @@ def empty_folder(tmp_path, monkeypatch, hotpot_file, squad_file):
     shutil.copy(hotpot_file, tmp_path / "hotpot_train_v1.1.json")
     shutil.copy(hotpot_file, tmp_path / "hotpot_dev_distractor_v1.json")
     shutil.copy(squad_file, tmp_path / "dev-v2.0.json")
+    (tmp_path / "bare.jsonl").write_text(json.dumps({"question": "q?", "document": "d"}))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -149,157 +156,43 @@ def test_hotpot_training_and_evaluation_sets_share_no_question(empty_folder, cap
         assert data(*evaluate, "--documents", documents, "--out", f"hqa_{documents}.parquet") == 0
         assert "20 in another data set" in capsys.readouterr().out
     made, short, long = (load(f"{name}.parquet") for name in ("train", "hqa_12", "hqa_50"))
-    assert {e.rule for e in made} == {"boxed"}
-    assert {e.rule for e in short} == {"contains"}
+    assert ({e.rule for e in made}, {e.rule for e in short}) == ({"boxed"}, {"contains"})
     assert [e.metadata["documents"] for e in long] == [50] * 10
     assert [e.question for e in short] == [e.question for e in long]
     assert {e.question for e in made}.isdisjoint(e.question for e in short)
     assert all(e.metadata["tokens"] <= 3000 for e in made)
 
 
-def test_every_format_is_converted_by_one_command(empty_folder):
-    folder = empty_folder / "niah_single_1"
-    folder.mkdir()
-    needle = "noise\nThe magic number for red-fox is: 12.\nnoise"
-    asks = "What is the special magic number for red-fox mentioned in the provided text?"
-    eval_record = {"context": "Document 1:\nA", "input": "q?", "answers": ["a"], "num_docs": 1, "index": 0}
-    longbench = {"dataset": "qasper", "input": "q?", "context": "c", "answers": ["a"], "_id": "x"}
-    own = {"question": "q?", "document": "d", "answers": ["a"]}
-    content = {
-        "niah_single_1/validation.jsonl": json.dumps({"index": 0, "input": f"{needle}\n{asks}", "outputs": ["12"]}),
-        "eval_50.json": json.dumps([eval_record]),
-        "eval_niah_single_1_8192.json": json.dumps([{"context": needle, "input": asks, "outputs": ["12"]}]),
-        "qasper.jsonl": json.dumps(longbench),
-        "qa1.json": json.dumps([{"input": "i", "question": "Where is Mary?", "target": "garden"}]),
-        "passkey.jsonl": json.dumps({"id": 0, "context": "c", "input": "q", "answer": "71432"}),
-        "mine.jsonl": json.dumps(own),
-    }
-    for name, text in content.items():
-        (empty_folder / name).write_text(text)
-    for form, name in [
-        ("ruler", "niah_single_1/validation.jsonl"),
-        ("memagent", "eval_50.json"),
-        ("memagent", "eval_niah_single_1_8192.json"),
-        ("longbench", "qasper.jsonl"),
-        ("babilong", "qa1.json"),
-        ("infinitebench", "passkey.jsonl"),
-        ("plain", "mine.jsonl"),
-        ("hotpot", "hotpot_dev_distractor_v1.json"),
-        ("squad", "dev-v2.0.json"),
-    ]:
-        assert data("--from", form, name, "--out", "out.parquet", "--n", 1) == 0, form
-        assert len(load("out.parquet")) == 1
-
-
-def test_a_judge_is_an_option_of_command_and_format_alike(empty_folder):
-    (empty_folder / "mine.jsonl").write_text(json.dumps({"question": "q?", "document": "d", "answers": ["a"]}))
-    record = {"dataset": "qasper", "input": "q?", "context": "c", "answers": ["a"], "_id": "x"}
-    (empty_folder / "qasper.jsonl").write_text(json.dumps(record))
-    for form, name in (("plain", "mine.jsonl"), ("longbench", "qasper.jsonl"), ("squad", "dev-v2.0.json")):
-        for words in (["rule=exact"], ["--rule", "exact"]):
-            assert data("--from", form, name, *words, "--out", "out.parquet") == 0
-            assert {example.rule for example in load("out.parquet")} == {"exact"}
-
-
-def test_unanswerable_questions_are_counted_among_those_left_out(empty_folder, capsys):
-    for length in ([], ["--documents", 5]):
-        assert data("--from", "squad", "dev-v2.0.json", *length, "--out", "out.parquet") == 0
+def test_a_judge_is_an_option_of_command_and_format_and_unanswerable_questions_are_counted(empty_folder, capsys):
+    for words in (["rule=exact"], ["--rule", "exact"], ["--rule", "exact", "--documents", "5"]):
+        assert data("--from", "squad", "dev-v2.0.json", *words, "--out", "out.parquet") == 0
+        assert {example.rule for example in load("out.parquet")} == {"exact"}
         assert "10 questions of dev-v2.0.json in out.parquet (10 left out as unanswerable)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "named"),
     [
-        (["--from", "hotpot", "--out", "x.parquet"], "no file after --from hotpot; give at least one"),
-        (["--from", "csv", "a.csv", "--out", "x.parquet"], "no format 'csv'; choose from babilong"),
-        (["--from", "squad", "gone.json", "--out", "x.parquet"], "no file at gone.json"),
-        (["--from", "squad", "dev-v2.0.json", "--out", "x.jsonl"], "end the name x.jsonl in .parquet"),
-        (["--from", "squad", "dev-v2.0.json", "--n", "99", "--out", "x.parquet"], "99 questions were requested and 10"),
-        (["--from", "squad", "dev-v2.0.json", "pool=x", "--out", "x.parquet"], "format 'squad' takes no pool"),
-        (["--from", "squad", "dev-v2.0.json", "--rule", "odd", "--out", "x.parquet"], "no judge 'odd'"),
-        (
-            ["needle", "chunk_tokens=96", "--chunks", "2", "--out", "x.parquet"],
-            "option of every task: --chunk-tokens 96",
-        ),
-        (
-            ["--from", "squad", "dev-v2.0.json", "--chunks", "2", "--chunk-tokens", "0", "--out", "x.parquet"],
-            "chunk_tokens must be at least 1, got 0",
-        ),
-        (["needle", "--chunks", "2", "--out", "x.jsonl"], "end the name x.jsonl in .parquet"),
-        (["--out", "x.parquet"], "nothing to make or no file to write to"),
-        (["--from", "squad", "dev-v2.0.json", "rule=odd", "--out", "x.parquet"], "no judge 'odd'"),
-        (["--from", "squad", "dev-v2.0.json", "length=3", "--out", "x.parquet"], "format 'squad' takes no length"),
-        (
-            ["--from", "squad", "dev-v2.0.json", "rule=f1", "--rule", "boxed", "--out", "x.parquet"],
-            "--rule boxed and rule=f1 contradict each other; leave one of them out",
-        ),
-        (["needle", "--chunks", "2", "--apart-from", "y", "--out", "x.parquet"], "--apart-from goes with --from"),
-        (["needle", "--chunks", "2", "--drop-known", "m", "--out", "x.parquet"], "--drop-known goes with --from"),
-        (["--from", "plain", ".", "--out", "x.parquet"], ". is a folder; name the files in it"),
-        (["--from", "plain", "gone.jsonl", "--out", "x.parquet"], "no file at gone.jsonl\n"),
-        (["--from", "plain", "bare.jsonl", "--out", "x.parquet"], "missing field 'answers'"),
-        (["needle", "--chunks", "2", "--samples", "3", "--out", "x.parquet"], "--samples goes with --from"),
-        (["needle", "--chunks", "2", "--backend", "vllm", "--out", "x.parquet"], "--backend goes with --from"),
-        (["needle", "--chunks", "2", "--first", "0", "--out", "x.parquet"], "--first goes with --from"),
-        (
-            ["--from", "squad", "dev-v2.0.json", "--samples", "3", "--out", "x.parquet"],
-            "--samples goes with --drop-kno",
-        ),
-        (
-            ["--from", "squad", "dev-v2.0.json", "--workers", "2", "--out", "x.parquet"],
-            "--workers is for examples that",
-        ),
-        (["--from", "squad", "dev-v2.0.json", "--chunk-tokens", "9", "--out", "x.parquet"], "goes with --chunks"),
-        (["--from", "squad", "dev-v2.0.json", "--chunks", "0", "--out", "x.parquet"], "chunks must be at least 1"),
-        (["--from", "squad", "dev-v2.0.json", "--first", "99", "--out", "x.parquet"], "no question is left: 10 in"),
-        (["--from", "squad", "dev-v2.0.json", "--first", "-1", "--out", "x.parquet"], "first must be at least 0, got"),
-        (["--from", "squad", "dev-v2.0.json", "./dev-v2.0.json", "--out", "x.parquet"], "is named more than once"),
-        (["--from", "plain", "bare.jsonl", "copy/bare.jsonl", "--out", "x.parquet"], "the id 'bare-1' comes twice"),
-        (["--from", "longbench", "bare.jsonl", "--out", "x.parquet"], "it looks like your own records with question"),
-        (["--from", "plain", "packed.jsonl", "--out", "x.parquet"], "found a file compressed by gzip; decompress it"),
-        (["--from", "plain", "-", "--out", "x.parquet"], "- stands for a pipe, which is not read; write"),
-        (["--from", "plain", "/dev/stdin", "--out", "x.parquet"], "/dev/stdin is a pipe or device"),
-        (["--from", "squad", "dev-v2.0.json", "--out", "bare.jsonl/x.parquet"], "bare.jsonl is a file, so"),
-        (
-            ["--from", "squad", "dev-v2.0.json", "--drop-known", "./gone", "--rule", "odd", "--out", "x.parquet"],
-            "no judge 'odd'",
-        ),
-        (
-            ["--from", "squad", "dev-v2.0.json", "--drop-known", "./gone", "--out", "bare.jsonl/x.parquet"],
-            "bare.jsonl is a file, so",
-        ),
-        (["--from", "plain", "indented.json", "--out", "x.parquet"], "write one list of objects, or one object to a l"),
-        (
-            ["squad", "--chunks", "2", "--out", "x.parquet"],
-            "'squad' is a format of files, not a task: memagent data --",
-        ),
-        (["needle", "--chunks", "2", "--length-tokens", "9", "--out", "x.parquet"], "got length_tokens and chunks"),
+        (["--from", "hotpot"], "--from hotpot"),
+        (["--from", "csv", "bare.jsonl"], "csv"),
+        (["--from", "squad", "gone.json"], "gone.json"),
+        (["--from", "squad", "dev-v2.0.json", "--n", "99"], "n=99"),
+        (["--from", "squad", "dev-v2.0.json", "--first", "99"], "first=99"),
+        (["--from", "squad", "dev-v2.0.json", "pool=x"], "pool"),
+        (["--from", "squad", "dev-v2.0.json", "--rule", "odd"], "odd"),
+        (["--from", "squad", "dev-v2.0.json", "--chunks", "0"], "chunks"),
+        (["--from", "squad", "dev-v2.0.json", "./dev-v2.0.json"], "twice"),
+        (["--from", "plain", "bare.jsonl"], "answers"),
+        (["needle", "--chunks", "2", "--apart-from", "y"], "--apart-from"),
+        (["needle", "--chunks", "2", "--length-tokens", "9"], "length_tokens"),
+        (["squad", "--chunks", "2"], "--from squad"),
+        ([], "nothing to make"),
     ],
 )
-def test_a_wrong_command_names_the_fix_and_writes_nothing(words, message, empty_folder, capsys):
-    record = {"question": "q?", "document": "d"}
-    (empty_folder / "bare.jsonl").write_text(json.dumps(record))
-    (empty_folder / "packed.jsonl").write_bytes(gzip.compress(json.dumps(record | {"answers": ["a"]}).encode()))
-    (empty_folder / "indented.json").write_text(json.dumps({"data": [record]}, indent=1))
-    (empty_folder / "copy").mkdir()
-    if "copy/bare.jsonl" in words:
-        for name in ("bare.jsonl", "copy/bare.jsonl"):
-            (empty_folder / name).write_text(json.dumps(record | {"answers": ["a"]}))
-    assert data(*words) == 2
-    assert message in capsys.readouterr().err
+def test_a_wrong_command_names_the_setting_and_writes_nothing(words, named, empty_folder, capsys):
+    assert data(*words, "--out", "x.parquet") == 2
+    assert named in capsys.readouterr().err
     assert not list(empty_folder.glob("x.*"))
-
-
-def test_every_parameter_that_the_list_prints_can_be_set(capsys):
-    from memagent_lib.data import TASKS, configured
-    from memagent_lib.settings import key_value
-
-    for name in TASKS:
-        assert data("--list", name) == 0
-        printed = capsys.readouterr().out.rpartition("parameters: ")[2].strip()
-        texts = [text.replace("=None", "=''").replace("=True", "=true") for text in printed.split(", ")]
-        parameters = {key: value for key, value in map(key_value, texts) if value not in ("", "False")}
-        assert configured(name, **parameters) == TASKS[name].task, name
 
 
 @pytest.mark.slow
@@ -307,3 +200,35 @@ def test_questions_that_the_policy_knows_are_dropped(empty_folder, capsys):
     words = ("--from", "squad", "dev-v2.0.json", "--drop-known", POCKET, "--backend", "transformers", "--samples", 1)
     assert data(*words, "--out", "x.parquet") == 0
     assert "10 questions of dev-v2.0.json" in capsys.readouterr().out
+
+
+def test_each_length_of_a_split_has_its_file_and_wrong_sizes_make_none(tmp_path, tokenizer) -> None:
+    splits = {"train": ([1, 2], [3, 2]), "test": ([2], [4]), "other": ([], [64, 64, 32])}
+    made = make_splits(tmp_path / "a", "needle", splits, tokenizer, seed=1, chunk_tokens=64, distractors=0.5)
+    assert made[["split", "chunks", "examples"]].values.tolist() == [["train", 1, 3], ["train", 2, 2], ["test", 2, 4]]
+    files = [load(path) for path in made["file"]]
+    assert [len(examples) for examples in files] == [3, 2, 4]
+    documents = [example.document for examples in files for example in examples]
+    assert len(set(documents)) == len(documents), "no document is in two files"
+    for lengths, counts in (([1, 2, 4], [3, 2]), ([2, 4, 2], [3]), ([2, 4], [3, 0])):
+        with pytest.raises(ValueError, match=r"number|n must"):
+            make_splits(tmp_path / "b", "needle", {"train": ([1], [1]), "test": (lengths, counts)}, tokenizer, seed=1)
+    assert not (tmp_path / "b").exists()
+
+
+def test_the_overview_frames_have_lengths_depths_and_positions(tokenizer, tmp_path):
+    examples = [*make("vt", 3, 1, tokenizer, length_tokens=900), *make("multihop_2", 4, 1, tokenizer, documents=12)]
+    paths = [
+        save(examples[:3], tmp_path / "part 0" / "x.parquet"),
+        save(examples[3:], tmp_path / "part 1" / "x.parquet"),
+    ]
+    frame, depths, gold = data_files(paths).values()
+    assert frame["file"].tolist() == ["part 0/x"] * 3 + ["part 1/x"] * 4
+    assert frame["tokens"].tolist() == [tokenizer.count(e.document) for e in examples]
+    assert frame["facts"].tolist() == [5, 5, 5, 2, 2, 2, 2]
+    assert all(text in e.document for e in examples for text in depths[depths["example"] == e.id]["text"])
+    assert depths["depth"].between(0, 1).all()
+    assert gold.groupby("example", sort=False)["place"].apply(list).tolist() == [
+        e.metadata["gold_places"] for e in examples[3:]
+    ]
+    assert gold["depth"].tolist() == (gold["place"] / 11).tolist()

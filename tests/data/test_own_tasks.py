@@ -6,7 +6,7 @@ import pytest
 from pocket import WARM_START
 
 from memagent_lib.cli.main import main
-from memagent_lib.data import load, make_splits, preset
+from memagent_lib.data import load, make_splits
 
 SHOPS = '''
 import random
@@ -45,33 +45,6 @@ PRESETS = {"only_one": Preset(task=Hours(shops=1), description="when the only sh
 '''
 
 
-LOOSE = """
-from dataclasses import dataclass
-
-from memagent_lib.data import DocumentPlan, Filler, Preset, Statement, noise
-
-
-@dataclass(frozen=True)
-class Noon:
-    answers: tuple = ("noon",)
-    ends: bool = False
-
-    def plan(self, key):
-        filler = Filler(lambda: iter(["x"])) if self.ends else noise()
-        return DocumentPlan(question="When?", answers=self.answers, statements=(), filler=filler)
-
-
-class Bare:
-    plan = Noon.plan
-
-
-BARE = Preset(task=Bare(), description="no dataclass", family="loose")
-TYPE = Preset(task=Noon, description="a class", family="loose")
-TEXT = Preset(task=Noon(answers="noon"), description="a text in place of a tuple", family="loose")
-ENDS = Preset(task=Noon(ends=True), description="filler that ends", family="loose")
-"""
-
-
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     """An empty folder but for the user's file."""
@@ -106,17 +79,15 @@ def test_a_task_in_a_file_takes_its_own_parameters(capsys):
     assert {example.document.count(" opens at ") for example in load("one.parquet")} == {1}
 
 
-def test_the_list_describes_a_task_in_a_file(capsys):
-    assert data("--list", "shops.py:HOURS") == 0
-    listed = capsys.readouterr().out
-    assert "when a shop opens" in listed
-    assert "17 %" in listed
-    assert "parameters: shops=3" in listed
-
-
-def test_the_list_of_all_tasks_names_a_users_own(capsys):
-    assert data("--list") == 0
-    assert "FILE.py:NAME" in capsys.readouterr().out
+def test_the_lists_describe_tasks_and_formats(capsys):
+    for words, listed in (
+        (["shops.py:HOURS"], ("when a shop opens", "17 %", "parameters: shops=3")),
+        ([], ("FILE.py:NAME", "multihop_2", "longmemeval", "memagent")),
+        (["mrcr"], ("--from mrcr FILE",)),
+    ):
+        assert data("--list", *words) == 0
+        printed = capsys.readouterr().out
+        assert all(part in printed for part in listed)
 
 
 def test_splits_of_a_task_in_a_file_are_made_by_its_path(tokenizer, folder):
@@ -127,43 +98,20 @@ def test_splits_of_a_task_in_a_file_are_made_by_its_path(tokenizer, folder):
 
 
 @pytest.mark.parametrize(
-    ("task", "message"),
+    ("words", "named"),
     [
-        ("shops.py:NOPE", "HOURS, Hours, NAMES, PRESETS, only_one"),
-        ("shops.py:NAMES", "shops.py:NAMES is a tuple; a task in a file is a memagent_lib.data.Preset"),
-        ("gone.py:HOURS", "gone.py"),
-        ("loose.py:BARE", "a task is an instance of a frozen dataclass, whose fields are its parameters"),
-        ("loose.py:TYPE", "a task is an instance of a frozen dataclass, whose fields are its parameters"),
-        ("loose.py:TEXT", "answers must be a tuple of texts, such as ('Odo',), got 'noon'"),
-        ("loose.py:ENDS", "the filler has 2 tokens and 900 are needed; request a shorter document, or yield more un"),
-        (
-            "broken.py:HOURS",
-            "broken.py cannot be imported: ModuleNotFoundError: No module named 'no_such_module', line 1",
-        ),
-        ("torn.py:HOURS", "torn.py cannot be imported: SyntaxError"),
-        ("HOURS", "no task 'HOURS'; choose from needle"),
+        (("shops.py:NOPE",), "HOURS"),
+        (("shops.py:NAMES",), "Preset"),
+        (("gone.py:HOURS",), "gone.py"),
+        (("broken.py:HOURS",), "no_such_module"),
+        (("HOURS",), "needle"),
+        (("shops.py:HOURS", "shop=2"), "shop"),
+        (("shops.py:HOURS", "shops=0"), "shops"),
+        (("shops.py:HOURS", "shops=9"), "shops"),
     ],
 )
-def test_a_wrong_name_or_file_is_an_error_with_the_fix(task, message, folder, capsys):
+def test_a_wrong_name_file_or_parameter_is_refused_by_name(words, named, folder, capsys):
     (folder / "broken.py").write_text("import no_such_module\n")
-    (folder / "loose.py").write_text(LOOSE)
-    (folder / "torn.py").write_text("HOURS = (\n")
-    assert data(task, *SIZE, "--out", "x.parquet") == 2
-    assert message in capsys.readouterr().err
+    assert data(*words, *SIZE, "--out", "x.parquet") == 2
+    assert named in capsys.readouterr().err
     assert not (folder / "x.parquet").exists()
-
-
-def test_wrong_parameters_of_a_task_in_a_file_name_the_task(capsys):
-    for words, message in (
-        ("shop=2", "task 'shops.py:HOURS' has no key shop; it has shops"),
-        ("shops=0", "task 'shops.py:HOURS': shops must be at least 1, got 0"),
-        ("shops=9", "task 'shops.py:HOURS': shops must be at most 5, got 9"),
-    ):
-        assert data("shops.py:HOURS", words, *SIZE, "--out", "x.parquet") == 2
-        assert message in capsys.readouterr().err
-
-
-def test_a_file_named_by_its_full_path_is_the_same_task(folder, monkeypatch):
-    found = preset(str(folder / "shops.py") + ":HOURS")
-    assert found == preset("shops.py:HOURS")
-    assert found.parameters == "shops=3"

@@ -19,8 +19,9 @@ from memagent_lib.data.tasks.multihop import COMPARISONS, ROUTES, MultiHop
 from memagent_lib.scoring import boxed, score
 from memagent_lib.text import Tokenizer
 
-N = 300
-"""Of tasks that a world makes; of the others, which cost less, three times as many: their noise is 1.5 points."""
+FEW = (30, 0.2)
+MANY = pytest.param((300, 0.05), marks=pytest.mark.long)
+"""How many examples, and how far above chance their noise may take a guess."""
 STARTS = {"film": r"The film (.+?) was directed by", "novel": r"The novel (.+?) was written by",
           "company": r"(?m)^Document \d+:\n(.+ Works)$", "person": r"The year of birth of (.+?) is \d"}  # fmt: skip
 
@@ -61,31 +62,6 @@ def nth_loads(question: str, document: str) -> list[str]:
     return [boxed(read("ordering", wording.format(port), document)) for port in ports]
 
 
-def whereabouts(question: str, document: str) -> list[str]:
-    """Where everybody is, or where every thing is or was before."""
-    if "now" in question:
-        return list(dict(re.findall(r"(\w+) (?:went|walked over|is off|hurried) to the (\w+)\.", document)).values())
-    things = dict.fromkeys(re.findall(r"(?:took|picked up|grabbed) the (\w+)\.", document))
-    ends = []
-    for thing in things:
-        rooms = boxed(read("track", f"Where is the {thing}?", document)).split(" ")
-        if len(rooms) > ("before" in question) + 1 and rooms.count(rooms[-1]) == 1:
-            ends.append(rooms[-2 if "before" in question else -1])
-    return ends
-
-
-def neighbours(question: str, document: str) -> list[str]:
-    side = re.search(r"north|south|east|west", question)[0]
-    pairs = re.findall(rf"The (\w+) lies {side} of the (\w+)\.", document)
-    return [pair[question.startswith("What is")] for pair in pairs]
-
-
-def gift_parts(question: str, document: str) -> list[str]:
-    which = {"Who": 0, "Wha": 1, "To ": 2}[question[:3]]
-    gifts = re.findall(r"([A-Z]\w+) (?:gave|handed|passed) the (\w+) to ([A-Z]\w+)\.", document)
-    return [gift[which] for gift in gifts]
-
-
 def prose_values(question: str, document: str) -> list[str]:
     """What the document states last of each person of whom it states something of the question's kind."""
     names = dict.fromkeys(re.findall(r"[A-Z][a-z]+ [A-Z][a-z]+", document))
@@ -118,11 +94,6 @@ CANDIDATES = {
     "multihop_3": ({"documents": 30}, chain_ends),
     "multihop_4": ({"documents": 40}, chain_ends),
     "keychain": ({"documents": 40}, hidden_questions),
-    "qa1": ({"length_tokens": 700}, whereabouts),
-    "qa2": ({"length_tokens": 1000}, whereabouts),
-    "qa3": ({"length_tokens": 1000}, whereabouts),
-    "qa4": ({"length_tokens": 700}, neighbours),
-    "qa5": ({"length_tokens": 700}, gift_parts),
     "updates": ({"length_tokens": 900}, last_prices),
     "ordering": ({"length_tokens": 900}, nth_loads),
 }
@@ -141,13 +112,15 @@ HABITS = {
 }
 
 
+@pytest.mark.parametrize("sample", [FEW, MANY])
 @pytest.mark.parametrize("name", CANDIDATES)
-def test_ignoring_the_questions_names_is_a_guess(name, tokenizer):
+def test_ignoring_the_questions_names_is_a_guess(name, sample, tokenizer):
     size, candidates = CANDIDATES[name]
+    n, noise = sample
+    n *= 1 if "documents" in size else 3  # the others cost less
     rng = random.Random(0)
     chance = 0.0
     scores = dict.fromkeys(HABITS, 0.0)
-    n = N if "documents" in size else 3 * N
     for example in make(name, n, 11, tokenizer, **size):
         found = candidates(example.question, example.document)
         assert example.answers[0] in found
@@ -156,17 +129,19 @@ def test_ignoring_the_questions_names_is_a_guess(name, tokenizer):
             scores[habit] += _right(example, pick(found, rng))
     assert chance / n < 0.52  # a document with one candidate alone would make the bound below empty
     for habit, value in scores.items():
-        assert value / n <= chance / n + 0.05, (habit, value / n, chance / n)
+        assert value / n <= chance / n + noise, (habit, value / n, chance / n)
 
 
 def _right(example: Example, answer: str) -> float:
     return score(example.rule, f"\\boxed{{{answer}}}", example.answers).value
 
 
+@pytest.mark.parametrize("sample", [FEW, MANY])
 @pytest.mark.parametrize("name", ["comparison", "comparison_4"])
-def test_comparing_without_the_documents_of_the_two_is_a_guess(name, tokenizer):
+def test_comparing_without_the_documents_of_the_two_is_a_guess(name, sample, tokenizer):
+    n, noise = sample
     hits = Counter()
-    for example in make(name, N, 11, tokenizer, documents=30):
+    for example in make(name, n, 11, tokenizer, documents=30):
         a, b = re.search(r", (.+) or (.+)\?", example.question).groups()
         start = {name: example.document.index(name) for name in (a, b)}
         longer = max(a, b, key=len)
@@ -174,11 +149,11 @@ def test_comparing_without_the_documents_of_the_two_is_a_guess(name, tokenizer):
         guesses = {"first": a, "last": b, "alphabet": min(a, b), "longer": longer, "named more": named_more}
         guesses["stands first"] = min(start, key=start.get)
         hits.update(habit for habit, name in guesses.items() if _right(example, name))
-    assert all(0.43 <= hits[habit] / N <= 0.55 for habit in hits), hits
+    assert all(0.48 - noise <= hits[habit] / n <= 0.5 + noise for habit in hits), hits
 
 
 @pytest.mark.parametrize(("shape", "hops"), [("bridge", 2), ("chain", 3), ("chain", 4)])
-@pytest.mark.parametrize("documents", [24, 60, 200])
+@pytest.mark.parametrize("documents", [24, 200])
 def test_every_document_has_five_complete_decoy_chains(shape, hops, documents, tokenizer):
     name = f"multihop_{hops}"
     for example in make(name, 4, 3, tokenizer, documents=documents):
@@ -278,18 +253,21 @@ def guesses(kind: str, name: str, n: int, chunk_count: int, tokenizer: Tokenizer
     return scores, chance / n
 
 
+@pytest.mark.parametrize("sample", [FEW, MANY])
 @pytest.mark.parametrize("kind", list(QuestionKind))
-def test_a_fair_document_does_not_show_its_question(kind, pocket_tokenizer):
-    scores, chance = guesses(kind, fair_task(kind), 2 * N, 4, pocket_tokenizer)
+def test_a_fair_document_does_not_show_its_question(kind, sample, pocket_tokenizer):
+    n, noise = sample
+    scores, chance = guesses(kind, fair_task(kind), 2 * n, 4, pocket_tokenizer)
     assert chance <= 0.34
     for habit, value in scores.items():
-        assert value <= chance + 0.05, (habit, value, chance)
+        assert value <= chance + noise, (habit, value, chance)
 
 
+@pytest.mark.parametrize("sample", [FEW, MANY])
 @pytest.mark.parametrize("kind", ["needle", "multikey", "bridge"])
-def test_a_fair_document_does_not_show_whether_it_answers(kind, pocket_tokenizer):
+def test_a_fair_document_does_not_show_whether_it_answers(kind, sample, pocket_tokenizer):
     always = {"unknown": 0.0} | dict.fromkeys(POCKET_HABITS, 0.0)
-    n = 2 * N
+    n = 2 * sample[0]
     for example in make(fair_task(kind), n, 11, pocket_tokenizer, chunks=4, untold=0.5):
         found = candidates_in(kind, example.document)
         always["unknown"] += _right(example, "unknown") / n
@@ -300,11 +278,12 @@ def test_a_fair_document_does_not_show_whether_it_answers(kind, pocket_tokenizer
             answer = ", ".join(codes) if len(found) > 2 else "unknown"
             always[habit] += _right(example, answer) / n
     for habit, value in always.items():
-        assert value <= 0.5 + 0.05, (habit, value)
+        assert value <= 0.5 + sample[1], (habit, value)
 
 
-def test_prose_does_not_show_whether_it_answers(tokenizer):
-    n = 2 * N
+@pytest.mark.parametrize("sample", [FEW, MANY])
+def test_prose_does_not_show_whether_it_answers(sample, tokenizer):
+    n = 2 * sample[0]
     rng = random.Random(0)
     scores = Counter()
     absent = 0
@@ -320,11 +299,11 @@ def test_prose_does_not_show_whether_it_answers(tokenizer):
         )
         scores["unknown if few are stated"] += _right(example, "unknown" if len(found) < 12 else rng.choice(found))
         assert name in example.document
-    assert 0.45 <= absent / n <= 0.55
-    assert all(value / n <= 0.55 for value in scores.values()), scores
+    assert 0.5 - sample[1] <= absent / n <= 0.5 + sample[1]
+    assert all(value / n <= 0.5 + sample[1] for value in scores.values()), scores
 
 
 @pytest.mark.parametrize("kind", ["needle", "update", "bridge"])
 def test_a_document_of_the_old_world_shows_its_question(kind, pocket_tokenizer):
-    scores, _ = guesses(kind, pocket_task(kind), 60, 16, pocket_tokenizer)
+    scores, _ = guesses(kind, pocket_task(kind), 20, 16, pocket_tokenizer)
     assert scores["the commonest words"] > 0.9

@@ -9,9 +9,8 @@ import pytest
 from oracles import read
 
 from memagent_lib.data import ExampleKey, Length, make
-from memagent_lib.data.tasks import world, worlds
 from memagent_lib.data.tasks.multihop import MultiHop
-from memagent_lib.data.tasks.worlds import BLOCK
+from memagent_lib.data.tasks.worlds import BLOCK, world
 from memagent_lib.scoring import boxed
 
 
@@ -30,12 +29,6 @@ def test_names_are_unique_and_relations_are_where_recorded():
             assert relation.value in sentence
             if relation.target is not None:
                 assert of.entities[relation.target].name == relation.value
-
-
-def test_a_world_without_more_names_is_an_error(monkeypatch):
-    monkeypatch.setattr(worlds, "_names", lambda *_: dict.fromkeys(worlds.KINDS, lambda *_: "Odo"))
-    with pytest.raises(ValueError, match="and only 1 like 'Odo' were found; request fewer, or a shorter document"):
-        world(990)
 
 
 def test_relations_lead_to_the_right_kind_of_thing():
@@ -67,7 +60,7 @@ def test_two_seeds_or_two_numbers_are_two_worlds_and_one_is_one():
     [("bridge", 2, 2), ("chain", 3, 3), ("chain", 4, 4), ("comparison", 2, 2), ("comparison", 4, 4)],
 )
 def test_a_question_has_a_gold_document_a_hop_and_five_decoys(shape, hops, gold):
-    for index in range(60):
+    for index in range(20):
         made = plan(MultiHop(shape=shape, hops=hops), 5, index)
         documents = [statement.text for statement in made.statements]
         assert [bool(statement.evidence) for statement in made.statements] == [True] * gold + [False] * (
@@ -82,25 +75,12 @@ def test_a_question_has_a_gold_document_a_hop_and_five_decoys(shape, hops, gold)
 
 @pytest.mark.parametrize(("shape", "hops"), [("bridge", 2), ("chain", 3), ("chain", 4)])
 def test_every_decoy_question_has_an_answer_of_its_own(shape, hops):
-    for index in range(40):
+    for index in range(12):
         made = plan(MultiHop(shape=shape, hops=hops), 5, index)
         document = "\n\n".join(statement.text for statement in made.statements)
         answers = [boxed(read("multihop", question, document)) for question in (made.question, *made.decoys)]
         assert answers[0] == made.answers[0]
         assert len(set(answers)) == 6
-
-
-def test_the_names_of_a_question_and_its_decoys_are_half_alike():
-    shared = []
-    for index in range(40):
-        first, *others = [re.split(r"film |novel |of |is\?", q)[-1] for q in questions(plan(MultiHop(), 5, index))]
-        words = set(first.split()) - {"The", "of", "the", "Works", "born?"}
-        shared += [bool(words & set(other.split())) for other in others]
-    assert sum(shared) / len(shared) > 0.2  # those alike to the same third name need not be so to each other
-
-
-def questions(made) -> list[str]:
-    return [made.question, *made.decoys]
 
 
 @pytest.mark.parametrize("name", ["comparison", "comparison_4"])
@@ -113,12 +93,6 @@ def test_no_pair_is_compared_twice_and_order_reveals_nothing(name, tokenizer):
     assert sum(first) == 250
     assert sum(p.answers[0] == min(pair) for p, pair in zip(made, names, strict=True)) == 250
     assert 0.42 < sum("earlier" in p.question for p in made) / 500 < 0.58
-
-
-def test_questions_come_from_new_worlds_after_five_hundred():
-    task = MultiHop()
-    assert plan(task, 1, 3).question != plan(task, 1, 503).question
-    assert len({plan(task, 1, i).question for i in range(500)}) > 400
 
 
 @pytest.mark.parametrize("documents", [12, 50, 333])
@@ -135,11 +109,6 @@ def test_documents_are_counted_and_gold_ones_where_recorded(documents, tokenizer
         )
 
 
-def test_fewer_documents_than_gold_and_decoys_are_an_error(tokenizer):
-    with pytest.raises(ValueError, match="11 documents were requested; this question needs at least 12"):
-        list(make("multihop_2", 1, 6, tokenizer, documents=11))
-
-
 def test_a_chain_of_keys_adds_entries_to_the_document(tokenizer):
     for example in make("keychain", 5, 8, tokenizer, documents=60, links=3, decoys=4):
         entries = re.findall(r"\[([0-9a-f-]{36}) -> ([^\]]*)\]", example.document)
@@ -149,14 +118,6 @@ def test_a_chain_of_keys_adds_entries_to_the_document(tokenizer):
         assert evidence[2].endswith(f"-> {example.metadata['hidden_question']}]")
         assert example.metadata["hidden_question"] not in example.question
         assert example.answers[0] in evidence[-1]
-
-
-def test_the_decoys_of_a_chain_are_other_questions(tokenizer):
-    for example in make("keychain", 5, 8, tokenizer, length_tokens=6600):
-        ends = re.findall(r"-> ([A-Z][^\]]*\?)\]", example.document)
-        assert len(ends) == 4
-        assert len(set(ends)) == 4
-        assert example.metadata["hidden_question"] in ends
 
 
 def test_the_last_update_counts_and_stale_values_are_recorded(tokenizer):
