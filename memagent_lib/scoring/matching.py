@@ -70,7 +70,8 @@ _NO_GUESS = re.compile(
 )
 _NOT_BEFORE = re.compile(
     r"(?:\b(?:not|never|neither|nor|except|without|cannot|\w+n't|nicht|kein\w*)\b"
-    r"(?:\s+(?!but\b|only\b|until\b)[\w']+){0,2}|\b(?:anything\s+but|other\s+than)(?:\s+\w+)?|不是|并非|不在|除了)\s*[\"'(]*\s*$"
+    r"(?:\s+(?!but\b|only\b|until\b)[\w']+){0,2}"
+    r"|\b(?:anything\s+but|other\s+than)(?:\s+\w+)?|不是|并非|不在|除了)\s*[\"'(]*\s*$"
 )
 _NOT_AFTER = re.compile(r"[\"')]*\s*(?:(?:is|was|are|were)(?:n't|\s+not)\b|(?:is|was)\s+(?:wrong|incorrect|false)\b)")
 _POLAR = {"yes", "no", "true", "false", "ja", "nein", "oui", "non", "sí", "sì", "não"}

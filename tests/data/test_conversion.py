@@ -185,7 +185,7 @@ def test_a_judge_is_an_option_of_command_and_format_and_unanswerable_questions_a
         (["--from", "plain", "bare.jsonl"], "answers"),
         (["needle", "--chunks", "2", "--apart-from", "y"], "--apart-from"),
         (["needle", "--chunks", "2", "--length-tokens", "9"], "length_tokens"),
-        (["squad", "--chunks", "2"], "--from squad"),
+        (["squad", "--chunks", "2"], "squad"),
         ([], "nothing to make"),
     ],
 )
@@ -197,7 +197,17 @@ def test_a_wrong_command_names_the_setting_and_writes_nothing(words, named, empt
 
 @pytest.mark.slow
 def test_questions_that_the_policy_knows_are_dropped(empty_folder, capsys):
-    words = ("--from", "squad", "dev-v2.0.json", "--drop-known", POCKET, "--backend", "transformers", "--samples", 1)
+    words = (
+        "--from",
+        "squad",
+        "dev-v2.0.json",
+        "--drop-known",
+        POCKET,
+        "--set",
+        "backend=transformers",
+        "--samples",
+        1,
+    )
     assert data(*words, "--out", "x.parquet") == 0
     assert "10 questions of dev-v2.0.json" in capsys.readouterr().out
 

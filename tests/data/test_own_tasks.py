@@ -83,7 +83,6 @@ def test_the_lists_describe_tasks_and_formats(capsys):
     for words, listed in (
         (["shops.py:HOURS"], ("when a shop opens", "17 %", "parameters: shops=3")),
         ([], ("FILE.py:NAME", "multihop_2", "longmemeval", "memagent")),
-        (["mrcr"], ("--from mrcr FILE",)),
     ):
         assert data("--list", *words) == 0
         printed = capsys.readouterr().out

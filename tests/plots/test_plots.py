@@ -10,9 +10,7 @@ import pandas as pd
 import pytest
 
 from memagent_lib import plots
-from memagent_lib.data import make
-from memagent_lib.data import data_files
-from memagent_lib.data import save
+from memagent_lib.data import data_files, make, save
 from memagent_lib.diagnostics import Provenance
 from memagent_lib.evaluation import against, paired, wilson
 from memagent_lib.plots.style import GREY, short_count, shortened
