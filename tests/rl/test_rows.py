@@ -181,7 +181,7 @@ class Sampling:
         monkeypatch.setattr(module.tq, "kv_clear", lambda keys, partition_id: self.cleared.extend(keys))
         self.trainer = object.__new__(Trainer)
         self.trainer.settings = SimpleNamespace(
-            turn_rewards={},
+            rewards={},
             dynamic_sampling=dynamic,
             folder=str(tmp_path),
         )

@@ -70,7 +70,7 @@ def trainer(queue, monkeypatch):
     made.settings = SimpleNamespace(
         skip_equal_groups=False,
         dynamic_sampling=False,
-        turn_rewards={},
+        rewards={},
         rollout_weight=1.0,
         credit="shared",
         mini_batches=1,
@@ -123,7 +123,7 @@ def test_evidence_is_added_to_the_advantages_of_the_answer(trainer, queue):
     assert found["s7p0_0_0"] == [0.5] * 3
     assert found["s7p0_1_0"] == [-0.5] * 2
     assert found["s7p1_1_0"] == [0.0] * 4
-    trainer.settings.turn_rewards = {"evidence": 0.2}
+    trainer.settings.rewards = {"evidence": 0.2}
     queue.rows["s7p0_0_0"]["extra_fields"]["turn_rewards"]["evidence"] = 1.0  # noted the evidence
     queue.rows["s7p0_1_0"]["extra_fields"]["turn_rewards"]["evidence"] = 0.0
     found = advantages(trainer, queue)
