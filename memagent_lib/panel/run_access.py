@@ -122,8 +122,6 @@ def outcome(status: TrainingStatus) -> str:
     parts = [f"{status.state}: step {status.step} of {status.steps}"]
     if status.reward is not None:
         parts.append(f"reward {status.reward:.3f}")
-    if status.retried:
-        parts.append(f"{status.retried:,} rollouts failed once")
     if status.error:
         parts.append(status.error)
     return ", ".join(parts)

@@ -53,15 +53,11 @@ on verl's internals, ``cpu`` is needed only without a GPU, and ``run`` starts an
 ``__init__`` loads neither verl nor vLLM nor Ray. This package does not depend on notebooks or charts.
 """
 
-from memagent_lib.rl.advantages import Credit, Overlong
 from memagent_lib.rl.config import (
-    ClusterConfig,
-    DataConfig,
     ModelConfig,
     ReadingConfig,
     Recipe,
     TrackingConfig,
-    TrainingConfig,
     differences,
     recipe_tables,
 )
@@ -93,18 +89,13 @@ __all__ = [
     "PROMPTS",
     "ROLLOUTS",
     "Checkpoint",
-    "ClusterConfig",
-    "Credit",
-    "DataConfig",
     "ExportError",
     "ModelConfig",
-    "Overlong",
     "ReadingConfig",
     "Recipe",
     "RunError",
     "RunFolder",
     "TrackingConfig",
-    "TrainingConfig",
     "TrainingRun",
     "TrainingState",
     "TrainingStatus",

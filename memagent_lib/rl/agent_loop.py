@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -30,7 +30,6 @@ from memagent_lib.bad_memory import OnBadMemory
 from memagent_lib.data import Example
 from memagent_lib.driver import drive
 from memagent_lib.evaluation import Result
-from memagent_lib.paths import read_lines
 from memagent_lib.prompts import Budget, Request
 from memagent_lib.rl.advantages import Overlong, length_penalty, prompt_number
 from memagent_lib.rl.rewards import reward_named, turn_position
@@ -39,8 +38,6 @@ from memagent_lib.scoring import score
 from memagent_lib.text import Chunk, Tokenizer, chunks
 from memagent_lib.trace import Reply, Trace
 
-FAILURES = "failures.jsonl"
-TRIES = 2
 CACHED_DOCUMENTS = 256
 TRACED_PROMPTS = 2  # of a step, whose first rollout is saved as a trace
 TURN_REWARDS = "turn_rewards"
@@ -65,7 +62,7 @@ class VerlBackend:
 
     Every sampled turn has its own seed, derived from ``seeds`` (what identifies the rollout) and the turn's number.
     Rollouts with the same ``session`` go to the same server and share its prefix cache. A reply ends at one of the
-    tokens ``ends``. ``finished`` is called after every turn.
+    tokens ``ends``.
     """
 
     server: Any
@@ -75,7 +72,6 @@ class VerlBackend:
     sampling: dict[str, Any] = field(default_factory=dict)
     session: str = ""
     seeds: tuple[object, ...] = ()
-    finished: Callable[[], None] = lambda: None
     turns: int = 0
     extra_fields: dict[str, Any] = field(default_factory=dict)
     """verl's notes on the rollout, such as the steps whose weights it used. A later turn replaces an earlier one's."""
@@ -104,7 +100,6 @@ class VerlBackend:
         if output.stop_reason not in ("completed", None) or not ids:
             raise RolloutError(f"the engine ended a turn with {output.stop_reason!r} after {len(ids)} tokens")
         self.extra_fields |= output.extra_fields
-        self.finished()
         # verl reports "completed" for truncated replies too: those of full length that do not end in an end token.
         ended = ids[-1] in self.ends
         cut = len(ids) >= request.max_tokens and not ended
@@ -163,21 +158,13 @@ class MemAgentLoop(AgentLoopBase):
         self.folder = RunFolder(Path(folder)) if folder else None
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
-        """Read, answer and score one row of the data. A row that fails is tried once more, with the same seeds.
-
-        Every failure is recorded in the run's folder, if there is one; a second one is raised.
-        """
-        for attempt in range(1, TRIES + 1):
-            try:
-                outputs = await self._run(sampling_params, row)
-            except Exception:  # of any kind: one that leaves this loop discards the step's other rollouts
-                self._note_failure(row, attempt)
-                if attempt == TRIES:
-                    raise
-            else:
-                outputs[-1].extra_fields["reward_extra_info"]["retried"] = float(attempt - 1)
-                return outputs
-        raise AssertionError("the last attempt returns or raises")
+        """Read, answer and score one row of the data. A row that fails is tried once more, with the same seeds."""
+        try:
+            return await self._run(sampling_params, row)
+        except Exception:  # of any kind: one that leaves this loop discards the prompt's other rollouts
+            print(f"step {row.get('global_steps')}, prompt {row.get('uid')}: a rollout failed", flush=True)
+            traceback.print_exc()
+        return await self._run(sampling_params, row)
 
     async def _run(self, sampling: dict[str, Any], row: dict[str, Any]) -> list[AgentLoopOutput]:
         started = time.monotonic()
@@ -193,7 +180,6 @@ class MemAgentLoop(AgentLoopBase):
             sampling=sampling,
             session=uid,
             seeds=(self.seed, step, example.id, prompt, rollout),
-            finished=self._beat,
             extra_fields={},  # a copy would share that of all rollouts
         )
         encoder = self.agent.encoder
@@ -228,32 +214,6 @@ class MemAgentLoop(AgentLoopBase):
             for reply in turn.attempts
         ]
         return value + self.overlong_weight * sum(penalties) / len(penalties)
-
-    def _beat(self) -> None:
-        if self.folder:
-            self.folder.beat()
-
-    def _note_failure(self, row: dict[str, Any], attempt: int) -> None:
-        if not self.folder:
-            return
-        note = {
-            "step": int(row.get("global_steps", 0)),
-            "example": str((row.get("extra_info") or {}).get("id", row.get("index"))),
-            "attempt": attempt,
-            "rollout": int(row.get("session_id", 0)),
-            "error": traceback.format_exc(),
-        }
-        with (self.folder.traces / FAILURES).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(note) + "\n")
-
-
-def last_failure(traces: Path) -> str:
-    """Describe the last recorded failure (its example, rollout, attempt and traceback), or refer to the log."""
-    noted = read_lines(traces / FAILURES)
-    if not noted:
-        return "see the log above"
-    last = noted[-1]
-    return f"example {last['example']}, rollout {last['rollout']}, attempt {last['attempt']}:\n{last['error']}"
 
 
 def rollout_metrics(result: Result) -> dict[str, float | None]:

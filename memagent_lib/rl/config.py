@@ -170,9 +170,8 @@ class TrainingConfig:
     *Overlong replies.* ``overlong``: see :class:`~memagent_lib.rl.advantages.Overlong`. ``penalty`` applies in the last
     ``overlong_buffer`` (a share) of a reply's limit and has the weight ``overlong_weight``.
 
-    *Safety.* A rollout that fails twice removes its prompt from the step. The run stops if more than 2 % of a step's
-    prompts, rounded up, fail, or if no turn finishes in ``hang_minutes``. The newest ``keep_checkpoints`` are retained,
-    and so is the one with the best validation score, even if it is older.
+    *Safety.* A rollout that fails twice removes its prompt from the step, and the run stops if more than 2 % of a
+    step's prompts, rounded up, fail. The newest ``keep_checkpoints`` are retained.
 
     ``seed`` fixes the order of examples and every sampled reply.
     """
@@ -184,13 +183,12 @@ class TrainingConfig:
     overlong: Overlong = Overlong.KEEP
     overlong_buffer: float = 0.25
     overlong_weight: float = 0.5
-    hang_minutes: float = 60.0
     keep_checkpoints: int = 2
     seed: int = 0
 
     def __post_init__(self) -> None:
         require_at_least(self, 1, "keep_checkpoints")
-        require_at_least(self, 0, "seed", "evidence_reward", "overlong_weight", "hang_minutes")
+        require_at_least(self, 0, "seed", "evidence_reward", "overlong_weight")
         if not 0 < self.overlong_buffer <= 1:
             raise ValueError(f"overlong_buffer must be above 0 and at most 1, got {self.overlong_buffer}")
 

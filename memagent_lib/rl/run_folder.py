@@ -26,9 +26,6 @@ from memagent_lib.provenance import model_hash
 from memagent_lib.rl.config import Recipe
 
 SECONDS = "perf/time_per_step"
-SAVE_SECONDS = "timing_s/save_checkpoint"
-VALIDATION_SECONDS = "timing_s/testing"  # verl does not count it as a part of the step
-SCORE_FILE = "validation_score.txt"
 STATUS_FILE = "status.json"
 UNTIL_RESUMED = "until resumed\n"
 """The content of a request to stop that a person made; a request that a signal made is an empty file."""
@@ -57,15 +54,13 @@ class TrainingState(StrEnum):
 class TrainingStatus:
     """The status of a run at one moment.
 
-    ``reward`` is the mean score of the last step's rollouts. ``retried`` counts, over all steps, the rollouts that
-    failed and were repeated.
+    ``reward`` is the mean score of the last step's rollouts.
     """
 
     state: TrainingState
     step: int = 0
     steps: int = 0
     reward: float | None = None
-    retried: int = 0
     seconds_left: float | None = None
     error: str = ""
     pid: int = 0
@@ -86,14 +81,6 @@ class Checkpoint(NamedTuple):
         transformers and vLLM load it if it has weights, which by default only checkpoints made on a CPU have.
         """
         return self.folder / "actor" / "huggingface"  # verl's names
-
-    @property
-    def score(self) -> float | None:
-        """The mean validation score of the checkpoint's step, or None if that step was not validated."""
-        note = self.folder / SCORE_FILE
-        if not note.is_file():
-            return None
-        return float(note.read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -178,18 +165,6 @@ class RunFolder:
         return requested.is_file() and requested.read_text(encoding="utf-8") == UNTIL_RESUMED
 
     @property
-    def heartbeat(self) -> Path:
-        """The file that is touched whenever a turn or a part of a step finishes."""
-        return self.path / "heartbeat"
-
-    def beat(self) -> None:
-        """Touch the heartbeat, but at most once a second, because the folder may be on a network."""
-        now = int(time.time())
-        if now != _last_beats.get(self.path):
-            _last_beats[self.path] = now
-            self.heartbeat.touch()
-
-    @property
     def error(self) -> Path:
         return self.path / "error.txt"
 
@@ -267,11 +242,6 @@ class RunFolder:
     def latest_checkpoint(self) -> Checkpoint | None:
         return next(reversed(self.whole_checkpoints()), None)
 
-    def best_checkpoint(self) -> Checkpoint | None:
-        """Return the earliest checkpoint with the highest validation score, or None if none was validated."""
-        scored = [checkpoint for checkpoint in self.whole_checkpoints() if checkpoint.score is not None]
-        return max(scored, key=lambda checkpoint: (checkpoint.score, -checkpoint.step), default=None)
-
     def forget_after(self, step: int) -> None:
         """Remove the metrics and rollouts of all steps after ``step``, which a resumed run repeats."""
         remaining = [row for row in self.rows() if row["step"] <= step]
@@ -308,9 +278,6 @@ def validation_score(metrics: Mapping[str, float]) -> float | None:
     """Return the mean over tasks of the validation scores among a step's metrics, or None if it was not validated."""
     scores = [value for name, value in metrics.items() if name.startswith("val-core/") and "/mean@" in name]
     return sum(scores) / len(scores) if scores else None
-
-
-_last_beats: dict[Path, int] = {}
 
 
 def save_rollout(traces: Path, result: Result, step: int) -> None:

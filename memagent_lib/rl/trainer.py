@@ -43,14 +43,13 @@ from memagent_lib.rl.advantages import (
     row_advantages,
     step_advantages,
 )
-from memagent_lib.rl.agent_loop import POSITION, TURN_REWARDS, RolloutError, last_failure
+from memagent_lib.rl.agent_loop import POSITION, TURN_REWARDS, RolloutError
 from memagent_lib.rl.curriculum import Curriculum, numbered, shares_of
 from memagent_lib.rl.loss import PREFIX, agreement, moments, rows_trained, sampled_entropy
-from memagent_lib.rl.run_folder import RunFolder, validation_score
-from memagent_lib.rl.verl.checkpoints import delete_old, note_score, whole_checkpoint
+from memagent_lib.rl.run_folder import RunFolder
+from memagent_lib.rl.verl.checkpoints import delete_old, whole_checkpoint
 
 TRAINER = "memagent"
-MOST_ROWS_NAMED = 5
 FAILED_SHARE = 0.02  # of a step's prompts, rounded up, may fail
 POLL_S = 0.2  # how often the trainer looks whether the rollouts have finished
 MOST_ROUNDS = 10  # of fresh prompts in a step; data without any spread would otherwise be drawn for ever
@@ -78,7 +77,8 @@ class MemAgentTrainer(PPOTrainerSync):
     Its own settings are in ``trainer.v1.memagent`` of verl's configuration.
     """
 
-    drawn: tuple[int, dict[str, str]] = (0, {})
+    drawn = (0, 0)
+    """The current step, and how many prompts it has drawn."""
 
     @cached_property
     def settings(self) -> Any:
@@ -108,20 +108,14 @@ class MemAgentTrainer(PPOTrainerSync):
 
     def _fetch_one_gen_batch(self) -> TensorDict:
         """Draw the step's next prompts, and name them by step and number, which then fix seeds and row order."""
-        drawn = self._examples
+        step, drawn = self.drawn
+        first = drawn if step == self.global_steps else 0
         prompts = self.config.data.gen_batch_size or self.config.data.train_batch_size
-        numbers = range(len(drawn), len(drawn) + prompts)
+        self.drawn = (self.global_steps, first + prompts)
+        numbers = range(first, first + prompts)
         rows = [self.train_dataset[self.curriculum.row(self.global_steps, number)] for number in numbers]
         names = [prompt_name(self.global_steps, number) for number in numbers]
-        ids = (row["extra_info"]["id"] for row in rows)
-        self.drawn = (self.global_steps, drawn | dict(zip(names, ids, strict=True)))
         return tu.get_tensordict(collate_fn(rows) | {"uid": np.array(names, dtype=object)})
-
-    @property
-    def _examples(self) -> dict[str, str]:
-        """The ids of the examples that this step has drawn, by the names of their prompts."""
-        step, drawn = self.drawn
-        return drawn if step == self.global_steps else {}
 
     # Rollouts: wait for them, and replace those that teach nothing.
 
@@ -186,8 +180,7 @@ class MemAgentTrainer(PPOTrainerSync):
             most = min(math.ceil(FAILED_SHARE * prompts), prompts - 1)
         if failed > most:
             raise RolloutError(
-                f"the readings of {failed} prompts failed in step {self.global_steps}, and {most} may; the last one:\n"
-                f"{last_failure(self.folder.traces)}"
+                f"the readings of {failed} prompts failed in step {self.global_steps}, and {most} may; see the log"
             )
 
     def _prompts_without_spread(self, batch: KVBatchMeta) -> set[str]:
@@ -246,7 +239,7 @@ class MemAgentTrainer(PPOTrainerSync):
         measured = [fields["reward_extra_info"] for fields in data["extra_fields"]]
         wrong = [batch.keys[at] for at, of in zip(last, measured, strict=True) if not math.isfinite(of["reward"])]
         if wrong:
-            raise NotFinite(f"step {self.global_steps}: the reward of {self._named(wrong)} is not finite")
+            raise NotFinite(f"step {self.global_steps}: the reward of {len(wrong)} rollouts is not finite: {wrong[:5]}")
         totals = {"rows/produced": produced, "rollout/count": len(last)}
         return totals | average_metrics(measured) | by_task(measured, list(data["data_source"]))
 
@@ -316,37 +309,16 @@ class MemAgentTrainer(PPOTrainerSync):
             dataloader_kwargs={"shuffle": steps > 1},  # balancing sorts by length: a mini-batch must not be one length
             temperature=self.config.actor_rollout_ref.rollout.temperature,
         )
-        self.folder.beat()
         output = self.actor_rollout_wg.update_actor(batch)
-        self.folder.beat()
         measured = rename_dict(output["metrics"], "actor/")
         norms = measured["actor/grad_norm"]
         if not all(map(math.isfinite, norms)):
-            raise NotFinite(f"step {self.global_steps}: the gradient's norm is {norms}; {self._cause(batch)}")
+            raise NotFinite(f"step {self.global_steps}: the gradient's norm is {norms}")
         metrics["optimizer/steps"] = len(norms)
         metrics["perf/mfu/actor"] = float(np.mean(measured.pop("actor/mfu")))
         self._log_moments(measured, metrics)
         metrics.update(reduce_metrics(measured))
         return batch
-
-    def _cause(self, batch: KVBatchMeta) -> str:
-        """Name the rows that reached the update with a value that is not finite."""
-        inputs = ["old_log_probs", "advantages"]
-        if self.config.actor_rollout_ref.actor.use_kl_loss:
-            inputs.append("ref_log_prob")
-        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=inputs)
-        for name in inputs:
-            rows = zip(batch.keys, data[name].unbind(), strict=True)
-            wrong = [key for key, row in rows if not row.isfinite().all()]
-            if wrong:
-                return f"not finite is {name} of {self._named(wrong)}"
-        return f"all of its inputs are finite, so it comes from the policy, on {self._named(batch.keys)}"
-
-    def _named(self, keys: list[str]) -> str:
-        """Name the first few of ``keys`` with their examples, and give the number of all."""
-        examples = self._examples
-        named = [f"{key} (example {examples.get(RowName.of(key).prompt, 'padding')})" for key in keys[:MOST_ROWS_NAMED]]
-        return f"{', '.join(named)} ({len(keys)} rows)"
 
     # The run: stop, validation and checkpoints.
 
@@ -355,21 +327,12 @@ class MemAgentTrainer(PPOTrainerSync):
 
         This is done between two steps, while nothing else is running.
         """
-        self.folder.beat()
         if not self.folder.stop_request.exists():
             return
         self.global_steps -= 1  # verl has already counted the step that now does not begin
         if self.global_steps and not (self.folder.checkpoints / f"global_step_{self.global_steps}").is_dir():
             self._save_checkpoint()
         raise StopRequested(f"stopped on request after step {self.global_steps}")
-
-    def _validate(self) -> dict[str, float]:
-        """Validate as verl does, and save the mean score in the step's checkpoint."""
-        metrics = super()._validate()
-        score = validation_score(metrics)
-        if score is not None:
-            note_score(self.folder, self.global_steps, float(score))
-        return metrics
 
     def _save_checkpoint(self) -> None:
         """Let verl write the checkpoint to a temporary folder, check and rename it, and then delete older ones."""
@@ -381,7 +344,6 @@ class MemAgentTrainer(PPOTrainerSync):
             finally:
                 trainer.default_local_dir = str(self.folder.checkpoints)
         delete_old(self.folder, self.settings.keep_checkpoints)
-        self.folder.beat()
 
     # Measurements: do sampler and actor agree, and was every row trained on?
 

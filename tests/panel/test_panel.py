@@ -292,7 +292,7 @@ def test_without_a_terminal_watching_prints_a_line_per_event(running: RunFolder,
     before = TrainingStatus(state=TrainingState.RUNNING, step=3, steps=5, reward=0.75)
     later = [
         replace(before, seconds_left=9.0),  # no news for a person
-        replace(before, step=4, reward=0.5, retried=2),
+        replace(before, step=4, reward=0.5),
         replace(before, step=5, reward=0.25, state=TrainingState.FINISHED),
     ]
 
@@ -310,7 +310,7 @@ def test_without_a_terminal_watching_prints_a_line_per_event(running: RunFolder,
     printed = capsys.readouterr()
     assert printed.out.splitlines() == [
         "running: step 3 of 5, reward 0.750",
-        "running: step 4 of 5, reward 0.500, 2 rollouts failed once",
+        "running: step 4 of 5, reward 0.500",
     ]
     assert printed.err == ""
 

@@ -218,7 +218,7 @@ def test_a_run_is_not_resumed_with_other_inputs(config, tmp_path):
 
 def test_saving_and_measuring_may_change_when_a_run_is_resumed(config, tmp_path):
     folder = with_checkpoint(config, tmp_path / "run")
-    changed = but(config, "train", hang_minutes=5.0)
+    changed = but(config, "train", keep_checkpoints=5)
     often = {"trainer.total_training_steps": 3, "trainer.save_freq": 1, "trainer.test_freq": 1}
     changed = but(changed, "verl", **often, **{"actor_rollout_ref.rollout.gpu_memory_utilization": 0.4})
     starts(changed, folder.path, resume=True)

@@ -1,6 +1,5 @@
 """From rollouts to optimizer steps: invariants 5, 7 and 8 of the design, on tensors small enough to check by hand."""
 
-import json
 import math
 from dataclasses import replace
 from types import SimpleNamespace
@@ -222,14 +221,11 @@ def test_a_prompt_that_failed_is_left_out_whole_and_counted(monkeypatch, tmp_pat
 
 
 @pytest.mark.parametrize("failed", [2, 4])
-def test_too_many_failures_stop_the_run_and_name_the_last(monkeypatch, tmp_path, failed):
-    from memagent_lib.rl.agent_loop import FAILURES, RolloutError
+def test_too_many_failures_stop_the_run(monkeypatch, tmp_path, failed):
+    from memagent_lib.rl.agent_loop import RolloutError
 
-    note = {"step": 7, "example": "the one", "attempt": 2, "rollout": 1, "error": "ConnectionError: gone"}
-    (tmp_path / "traces").mkdir()
-    (tmp_path / "traces" / FAILURES).write_text(json.dumps(note) + "\n")
     rewards = {f"p{number}": None if number < failed else (0, 1) for number in range(4)}
-    with pytest.raises(RolloutError, match=rf"(?s){failed} prompts failed in step 7, and 1 may.*example the one, "):
+    with pytest.raises(RolloutError, match=f"{failed} prompts failed in step 7, and 1 may"):
         Sampling(monkeypatch, tmp_path, False, **rewards).batch()
 
 

@@ -39,7 +39,6 @@ SAMPLED_EXAMPLES = 32
 FREE = (
     "model.device",
     "data.eval",
-    "train.hang_minutes",
     "train.keep_checkpoints",
     "cluster.",
     "tracking.",

@@ -79,9 +79,6 @@ class Supervisor:
     device: str
     stop_requested: bool = False
     stop_now: bool = False
-    hung: bool = False
-    beat: int = 0
-    heard: float = 0.0
     unlogged: list[tuple[int, dict[str, float]]] = field(default_factory=list)
 
     def run(self) -> TrainingState:
@@ -143,31 +140,18 @@ class Supervisor:
         return subprocess.Popen(command, env=os.environ | own, stdin=subprocess.DEVNULL)
 
     def follow(self, trainer: subprocess.Popen[bytes], entry: Run) -> None:
-        """Pass verl's metrics on until the trainer ends. Kill a trainer that hangs, or that is to stop at once."""
-        self.heard = time.monotonic()
+        """Pass verl's metrics on until the trainer ends. Kill a trainer that is to stop at once."""
         offset = 0
         over = False
         while not over:
             over = trainer.poll() is not None  # read before the rows, so that the last rows are passed on too
             offset = self.pass_on(offset, entry)
-            self.hung = not over and self.silent_minutes() > self.recipe.train.hang_minutes
             # Before verl logs, no step has begun, and nothing is lost.
-            if self.hung or self.stop_now or (self.stop_requested and not self.folder.verl_metrics.exists()):
+            if self.stop_now or (self.stop_requested and not self.folder.verl_metrics.exists()):
                 trainer.kill()
                 trainer.wait()
                 return
             time.sleep(0 if over else POLL_S)
-
-    def silent_minutes(self) -> float:
-        """Return the minutes since a turn or a part of a step was last finished, but not those of a machine's sleep.
-
-        The heartbeat's time is not compared with a clock: on a network, it is that of the file server.
-        """
-        beat = self.folder.heartbeat.stat().st_mtime_ns if self.folder.heartbeat.is_file() else 0
-        if beat != self.beat:
-            self.beat = beat
-            self.heard = time.monotonic()
-        return (time.monotonic() - self.heard) / 60
 
     def pass_on(self, offset: int, entry: Run) -> int:
         """Record the steps that verl has logged from ``offset`` on; return where the next one begins."""
@@ -192,9 +176,8 @@ class Supervisor:
         with self.folder.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, "time": time.time(), "metrics": metrics}) + "\n")
         steps = [row["metrics"] for row in self.folder.rows()]
-        retried = round(sum(m["rollout/retried"] * m["rollout/count"] for m in steps if "rollout/retried" in m))
         seconds = values_of(steps[-10:], SECONDS)
-        now: dict[str, Any] = {"step": step, "reward": metrics.get(REWARD, self.status.reward), "retried": retried}
+        now: dict[str, Any] = {"step": step, "reward": metrics.get(REWARD, self.status.reward)}
         if seconds:
             now["seconds_left"] = statistics.median(seconds) * (self.status.steps - step)
         self.write(replace(self.status, state=TrainingState.RUNNING, **now))
@@ -208,8 +191,6 @@ class Supervisor:
             return TrainingState.FINISHED, ""
         if self.stop_requested:
             return TrainingState.STOPPED, ""
-        if self.hung:
-            return TrainingState.FAILED, f"nothing was finished in train.hang_minutes after step {self.status.step}"
         if self.folder.error.is_file():
             return TrainingState.FAILED, self.folder.error.read_text(encoding="utf-8")
         return TrainingState.FAILED, f"the training process ended with code {trainer.returncode}; see {self.folder.log}"

@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from memagent_lib.errors import UserError
-from memagent_lib.paths import bytes_of, write_atomically
-from memagent_lib.rl.run_folder import SCORE_FILE, RunFolder
+from memagent_lib.rl.run_folder import RunFolder
 
 UNFINISHED = "unfinished"
 READERS = 8
@@ -46,7 +45,9 @@ def whole_checkpoint(folder: RunFolder, step: int) -> Iterator[Path]:
         _flush(folder.checkpoints)  # a rename is lasting only once the folder is on disk
     except Exception as failure:  # of the disk, of torch or of the check: each becomes one line
         shutil.rmtree(unfinished, ignore_errors=True)
-        raise CheckpointError(_explained(folder, step, failure)) from failure
+        free = shutil.disk_usage(folder.checkpoints).free / 1e9
+        said = f"the checkpoint of step {step} could not be written: {failure}; {free:.1f} GB are free"
+        raise CheckpointError(said) from failure
     shutil.rmtree(unfinished)
 
 
@@ -69,20 +70,11 @@ def remove_unfinished(folder: RunFolder) -> None:
         shutil.rmtree(leftover)
 
 
-def note_score(folder: RunFolder, step: int, score: float) -> None:
-    """Write a step's validation score into its checkpoint. Does nothing for a step without a checkpoint."""
-    checkpoint = folder.checkpoints / f"global_step_{step}"
-    if checkpoint.is_dir():
-        write_atomically(checkpoint / SCORE_FILE, repr(score))
-
-
 def delete_old(folder: RunFolder, keep: int) -> None:
-    """Delete all checkpoints except the newest ``keep`` and the one with the best validation score."""
-    best = folder.best_checkpoint()
+    """Delete all checkpoints except the newest ``keep``."""
     for checkpoint in folder.whole_checkpoints()[:-keep]:
-        if checkpoint != best:
-            # Renamed first: a kill while deleting must not leave half a checkpoint under its name.
-            shutil.rmtree(checkpoint.folder.rename(folder.checkpoints / f"deleted_{checkpoint.step}"))
+        # Renamed first: a kill while deleting must not leave half a checkpoint under its name.
+        shutil.rmtree(checkpoint.folder.rename(folder.checkpoints / f"deleted_{checkpoint.step}"))
 
 
 def _check(path: Path) -> None:
@@ -94,11 +86,6 @@ def _check(path: Path) -> None:
             broken = archive.testzip()
             if broken is not None:
                 raise ValueError(f"{path} was not written whole: {broken} differs from its checksum")
-    elif path.suffix == ".safetensors":
-        from safetensors import safe_open
-
-        with safe_open(path, "pt") as tensors:  # compares its length with its header
-            tensors.keys()
     else:
         with path.open("rb") as file:
             while file.read(_BLOCK):
@@ -111,15 +98,3 @@ def _flush(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _explained(folder: RunFolder, step: int, failure: Exception) -> str:
-    last = folder.latest_checkpoint()
-    free = shutil.disk_usage(folder.checkpoints).free
-    reason = next(reversed(str(failure).strip().splitlines()), type(failure).__name__)
-    remaining = "there is no previous one"
-    if last:
-        size = bytes_of(last.folder)
-        remaining = f"that of step {last.step} is whole and has {size / 1e9:.3f} GB: free as much, then --resume"
-    where = f"{folder.checkpoints} ({free / 1e9:.3f} GB free)"
-    return f"the checkpoint of step {step} could not be written to {where}: {reason}; {remaining}"
