@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from memagent_lib.cli.options import look_next, require_page, tracking_option, warn
+from memagent_lib.cli.options import require_page, tracking_option, warn
 
 
 @click.command()
@@ -16,21 +16,18 @@ from memagent_lib.cli.options import look_next, require_page, tracking_option, w
 )
 def report(folder: str, out: str | None, tracking: str, first: str) -> None:
     """Write one page about FOLDER, a sweep's or the --out of evaluations: figures, tables, differences, readings."""
-    from memagent_lib.inspector import EvaluationReport
+    from memagent_lib.inspector import save_report
     from memagent_lib.paths import absolute
     from memagent_lib.status_line import status_line
-    from memagent_lib.tracking import Experiment, mlflow_page
+    from memagent_lib.tracking import Experiment
 
     page = absolute(out or f"{folder}/report.html")
     require_page("--out", page)
     if tracking:  # a misspelt one would become a new, empty store
         Experiment.open(tracking, create=False)
     with status_line(f"writing the report of {folder}"):
-        made = EvaluationReport.of(folder, tracking, first)
-        path = made.page().save(page)
-    warn(*made.warnings)
+        path = save_report(folder, page, tracking, first)
     print(path)
-    look_next(mlflow=mlflow_page(made.experiment.uri, f"experiments/{made.experiment.experiment_id}/runs"))
 
 
 @click.command()
@@ -38,15 +35,14 @@ def report(folder: str, out: str | None, tracking: str, first: str) -> None:
 @tracking_option
 def leaderboard(out: str | None, tracking: str) -> None:
     """Write one table of all evaluations in a store: score and cost."""
-    from memagent_lib.inspector import require_form, save_leaderboard
+    from memagent_lib.inspector import save_leaderboard
     from memagent_lib.status_line import status_line
     from memagent_lib.tracking import Experiment, different_kinds
     from memagent_lib.tracking import leaderboard as rows_of
 
     folder = "" if "://" in tracking else f"{tracking}/"
-    file = require_form(out or f"{folder}leaderboard.html")
     with status_line(f"writing the leaderboard of {tracking}"):
         board = rows_of(Experiment.open(tracking, create=False))
-        path = save_leaderboard(board, file)
+        path = save_leaderboard(board, out or f"{folder}leaderboard.html")
     warn(*different_kinds(board))
     print(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -47,12 +47,21 @@ def styled(draw: Callable[P, T]) -> Callable[P, T]:
         import seaborn as sns
         from matplotlib.font_manager import fontManager
 
+        _load_backend()
         other = sorted(_OTHER_SCRIPTS.intersection(fontManager.get_font_names()))
         fonts = {"font.family": ["sans-serif", *other]}
         with mpl.rc_context(sns.axes_style("whitegrid") | _SETTINGS | fonts):
             return draw(*args, **kwargs)
 
     return in_style
+
+
+@cache
+def _load_backend() -> None:
+    """Load matplotlib's backend outside an ``rc_context``, which would undo a notebook's choice when it ends."""
+    import matplotlib.pyplot as plt
+
+    plt.close(plt.figure())
 
 
 def axes_or_new(ax: Axes | None, width: float, height: float) -> Axes:

@@ -1,6 +1,6 @@
 """A newcomer's first hour, with the real models: from the printed address to inspected memories, one of them edited and
 read on from, saved, opened again without a kernel, found in MLflow; then, marked long, notebooks 01 to 08, a training
-that is watched, stopped and resumed, a sweep. ``--checkout=FOLDER`` retains the lab's folder, where a part can be run
+that is watched, stopped and resumed. ``--checkout=FOLDER`` retains the lab's folder, where a part can be run
 again. With ``--figures FOLDER`` (`make screenshots`) it takes the README's pictures on its way, of training on what the
 last `make demo` left.
 """
@@ -10,19 +10,14 @@ from __future__ import annotations
 import io
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import jupyter
 import nbformat
-import pandas as pd
 import pytest
 from notebook_results import LEAVES, everything_shown
 from PIL import Image
 from playwright.sync_api import Locator, Page, expect
-
-from memagent_lib.sweeps import gather_sweep
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
@@ -36,20 +31,6 @@ SMALL = [
     "verl.data.val_max_samples=24",
     "verl.actor_rollout_ref.rollout.n=4",
 ]
-GRID = """
-notebook = "notebooks/03_evaluate.ipynb"
-folder = "runs/sizes"
-workers = 2
-[parameters]
-data = "runs/study/data"
-results = "{folder}/results"
-chunks = [4]
-n = [8]
-readers = ["overwrite"]
-backend = "transformers"
-[grid]
-memory_tokens = [24, 48]
-"""
 
 
 class Camera:
@@ -167,36 +148,6 @@ def edit_a_memory_and_read_on(page: Page) -> None:
     assert jupyter.failures(page) == []
 
 
-@pytest.mark.long
-def test_then_a_grid_is_swept_and_its_status_printed(lab) -> None:
-    """In two terminals: one runs it, the other prints its status."""
-    (lab.root / "grid.toml").write_text(GRID)
-    command = [sys.executable, "-m", "memagent_lib.cli"]
-    with subprocess.Popen([*command, "sweep", "grid.toml"], cwd=lab.root, stdout=subprocess.PIPE, text=True) as sweep:
-        assert sweep.stdout.readline().endswith("started\n")
-        status = [*command, "sweep", "--status", "runs/sizes"]
-        printed = subprocess.run(status, cwd=lab.root, capture_output=True, text=True)
-        assert printed.returncode == 1 and f"running, process {sweep.pid}" in printed.stdout
-        rest = sweep.stdout.read()
-    assert sweep.returncode == 0 and rest.count("finished in") == 2
-    rows = pd.concat(pd.read_parquet(file) for file in (lab.root / "runs/sizes/results").rglob("*.parquet"))
-    gathered = gather_sweep(lab.root / "runs/sizes")
-    assert len(rows) == len(gathered) == 2 * 2 * 8
-    assert gathered.groupby(["policy", "memory_tokens"]).size().to_dict() == {
-        (policy, tokens): 8 for policy in ("warm start", "trained") for tokens in (24, 48)
-    }
-
-
-def test_a_page_of_a_read_file_opens_anywhere(page: Page, tmp_path: Path) -> None:
-    inputs = ["experiments/pocket/museum_log.md", "--question", "What is the code of the silver heron?"]
-    model = ["--model", "experiments/pocket/trained", "--backend", "transformers"]
-    command = [sys.executable, "-m", "memagent_lib.cli", "read", *inputs, *model, "--html", str(tmp_path / "page.html")]
-    subprocess.run(command, cwd=ROOT, check=True)
-    page.set_content((tmp_path / "page.html").read_text())
-    expect(page.get_by_text("silver heron").first).to_be_visible()
-    expect(page.get_by_role("heading", name="Evidence")).to_be_visible()
-
-
 def test_the_panel_shows_the_training_of_the_last_demo(page: Page, lab, camera: Camera) -> None:
     if camera.folder is None:
         pytest.skip("only pictures need a real run; test_training_panel plays one")
@@ -210,6 +161,6 @@ def test_the_panel_shows_the_training_of_the_last_demo(page: Page, lab, camera: 
     jupyter.ready(page)
     page.locator(".jp-SideBar [data-id='filebrowser']").click()
     jupyter.run_all(page)
-    panel = jupyter.output(page, ".mt-tiles")
+    panel = jupyter.output(page, ".mt-curves")
     panel.locator("select").select_option(index=0)
     camera.take("lab_training")

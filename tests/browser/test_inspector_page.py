@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -140,6 +139,7 @@ def test_filters_search_and_two_readings_side_by_side(page: Page, readings: Read
     expect(right).to_contain_text("turn 1: the answer")
 
 
+@pytest.mark.long
 def test_a_click_on_a_timeline_moves_both_and_hovering_names_it(page: Page, readings: Readings):
     opened(page, readings, turn=1)
     line = page.locator(".ma-time").nth(1)
@@ -151,6 +151,7 @@ def test_a_click_on_a_timeline_moves_both_and_hovering_names_it(page: Page, read
         expect(detail).to_have_attribute("data-turn", "6")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "side_by_side"), [(1024, True), (400, False)])
 def test_two_readings_are_side_by_side_in_a_narrow_notebook(
     page: Page, readings: Readings, width: int, side_by_side: bool
@@ -162,23 +163,7 @@ def test_two_readings_are_side_by_side_in_a_narrow_notebook(
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
-def test_many_bars_are_drawn_without_stripes(page: Page):
-    """Bars of one fate and one height side by side are one area: no pixel between them shows the page."""
-    opened(page, Readings({"p": [result("long", 256, 40, 120, "\\boxed{9}")]}), turn=1)
-    colours = page.evaluate(
-        """() => {
-            const canvas = document.querySelector(".ma-time"), pen = canvas.getContext("2d");
-            const row = pen.getImageData(0, Math.round(canvas.height * 0.45), canvas.width, 1).data, found = [];
-            for (let x = Math.round(canvas.width * 0.05); x < canvas.width * 0.95; x++) {
-                const colour = [...row.slice(4 * x, 4 * x + 4)].join();
-                if (found[found.length - 1] !== colour) found.push(colour);
-            }
-            return found;
-        }"""
-    )
-    assert len(colours) == 3  # not read yet, in memory, lost
-
-
+@pytest.mark.long
 def test_where_the_words_came_from(page: Page, readings: Readings):
     opened(page, readings, turn=1)
     page.get_by_role("button", name="Where did these words come from?").first.click()
@@ -188,77 +173,11 @@ def test_where_the_words_came_from(page: Page, readings: Readings):
     expect(page.locator(".ma-detail").first).to_have_attribute("data-turn", "10")
 
 
-def test_724_turns_open_and_move(page: Page):
-    readings = Readings({"long": [result("long", 723, 100, 400, "\\boxed{9}", chunk_chars=10_000)]})
-    body = to_html(readings, room_mb=30, turn=1)._repr_html_()
-    html = f"<!doctype html><html class='ma-page'><body>{body}</body></html>"
-    opening = page.evaluate(
-        """async (html) => {
-            const start = performance.now();
-            document.open(); document.write(html); document.close();
-            while (!document.querySelector('.ma-detail[data-turn]')) await new Promise(requestAnimationFrame);
-            return performance.now() - start;
-        }""",
-        html,
-    )
-    moving = page.evaluate(MOVES)
-    print(json.dumps({"opening_ms": round(opening), "moving_ms": [round(ms) for ms in moving]}))
-    assert len(moving) == 5  # times belong to a bench: printed here, never asserted
-
-
-MOVES = """async () => {
-            const canvas = document.querySelector('.ma-time'), box = canvas.getBoundingClientRect(), times = [];
-            for (const turn of [400, 3, 700, 399, 100]) {
-                const start = performance.now();
-                const clientX = box.left + ((turn + 0.5) / 724) * box.width;
-                canvas.dispatchEvent(new PointerEvent('pointerdown', { clientX, bubbles: true }));
-                const shown = () => document.querySelector('.ma-detail').dataset.turn;
-                while (shown() !== String(turn + 1)) await new Promise(requestAnimationFrame);
-                times.push(performance.now() - start);
-            }
-            return times;
-        }"""
-
-
-def test_a_cleared_filter_returns_to_the_reading_before(page: Page, readings: Readings):
-    opened(page, readings, 7)
-    chosen = page.get_by_label("reading", exact=True).input_value()
-    page.get_by_label("search").fill("no reading has these words")
-    expect(page.locator(".ma-question")).to_have_text("No reading matches; choose other filters.")
-    page.get_by_label("search").fill("")
-    expect(page.locator(".ma-detail").first).to_have_attribute("data-turn", "7")
-    expect(page.get_by_label("reading", exact=True)).to_have_value(chosen)
-
-
 def saved_page(page: Page, readings: Readings, folder: Path) -> None:
     """Open the page as a file that a server sends: an address is needed for links."""
     file = to_html(readings).save(folder / "page.html")
     page.route("http://127.0.0.1/page.html", lambda route: route.fulfill(path=file, content_type="text/html"))
     page.goto("http://127.0.0.1/page.html")
-
-
-def test_the_table_lists_only_readings_of_the_chosen_cost(page: Page, readings: Readings, tmp_path: Path):
-    saved_page(page, readings, tmp_path)
-    table = page.locator(".ma-readings")
-    table.get_by_label("cost in the table", exact=True).select_option("turns")
-    table.get_by_label("at least this cost in the table").fill("9")
-    table.get_by_role("button", name="turns").click()
-    turns = table.locator("tbody tr td:nth-last-child(3)")
-    assert turns.all_inner_texts() == ["9", "21", "21", "21"]
-    table.get_by_label("at most this cost in the table").fill("20")
-    expect(table.locator("small")).to_have_text("1 of 5 readings")
-    assert turns.all_inner_texts() == ["9"]
-
-
-def test_the_table_sorts_numbers_in_answers_by_their_value(page: Page, tmp_path: Path):
-    answers = ("10", "2", "1", "11", "0")
-    numbered = [result(f"of {answer}", 3, 1, 2, "\\boxed{7}") for answer in answers]
-    numbered = [replace(r, example=replace(r.example, answers=(a,))) for r, a in zip(numbered, answers, strict=True)]
-    saved_page(page, Readings({"trained": numbered}), tmp_path)
-    table = page.locator(".ma-readings")
-    at = table.locator("th").all_inner_texts().index("right answer")
-    table.get_by_role("button", name="right answer").click()
-    assert table.locator(f"tbody tr td:nth-child({at + 1})").all_inner_texts() == ["0", "1", "2", "10", "11"]
 
 
 def test_a_row_of_the_table_opens_its_reading_by_a_link(page: Page, readings: Readings, tmp_path: Path):
@@ -290,13 +209,7 @@ def test_a_row_of_the_table_opens_its_reading_by_a_link(page: Page, readings: Re
     expect(page.get_by_label("reading", exact=True).locator("option:checked")).to_contain_text("✗ third")
 
 
-def test_a_page_with_its_table_fits_a_narrow_window(page: Page, readings: Readings, tmp_path: Path):
-    saved_page(page, readings, tmp_path)
-    page.set_viewport_size({"width": 1024, "height": 700})
-    expect(page.locator(".ma-detail").first).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-
-
+@pytest.mark.long
 def test_a_timeline_is_saved_as_a_picture(page: Page, readings: Readings) -> None:
     opened(page, readings, turn=6)
     with page.expect_download() as saved:

@@ -10,7 +10,7 @@ import pytest
 from played_run import PlayedRun, played_training
 from playwright.sync_api import Page, expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_the_panel_follows_a_run_past_a_closed_tab_and_stops_it(page: Page, lab,
     panel = jupyter.output(page, ".mt-head")
     expect(panel.locator(".mt-pill")).to_have_text("running")
     run.do_step(0.7, "The code of the owl is 4711.")
-    expect(panel.locator(".mt-head")).to_contain_text("step 4 of 10 · reward 70%")
+    expect(panel.locator(".mt-head")).to_contain_text("step 4 of 10, reward 0.700")
     expect(panel.locator("select option")).to_have_count(4)
     panel.locator("select").select_option("✗ step 2: answer 2")
     expect(panel.locator(".mt-turns")).to_contain_text("answer 2")
@@ -39,7 +39,7 @@ def test_the_panel_follows_a_run_past_a_closed_tab_and_stops_it(page: Page, lab,
     page.goto(lab.notebook("04_train.ipynb"))
     jupyter.ready(page)
     panel = jupyter.output(page, ".mt-head")
-    expect(panel.locator(".mt-head")).to_contain_text("step 5 of 10 · reward 80%")
+    expect(panel.locator(".mt-head")).to_contain_text("step 5 of 10, reward 0.800")
     expect(panel.locator(".mt-turns")).to_contain_text("answer 2")
     panel.get_by_role("button", name="Stop").click()
     run.stop_when_requested()
@@ -47,7 +47,7 @@ def test_the_panel_follows_a_run_past_a_closed_tab_and_stops_it(page: Page, lab,
     expect(panel.get_by_role("button", name="Resume")).to_be_enabled()
     assert run.folder.stays_stopped
 
-    run_again = "the run in runs/study/train was stopped on request; Resume or `memagent resume runs/study/train`"
+    run_again = "`memagent resume runs/study/train` continues it"
     jupyter.run_all(page)
     expect(page.locator(".jp-OutputArea-output", has_text=run_again)).to_be_visible(timeout=jupyter.PATIENCE_MS)
     jupyter.choose(page, "Kernel", "Restart Kernel…")
@@ -66,7 +66,7 @@ def test_the_panel_follows_a_run_past_a_closed_tab_and_stops_it(page: Page, lab,
     lock = run.folder.lock()  # nothing is resumed beside an active run, or without the data of 01_make_data
     button = panel.get_by_role("button", name="Resume")
     button.click()
-    expect(panel).to_contain_text("not resumed: ")
+    expect(panel).to_contain_text("resuming failed: ")
     expect(button).to_be_enabled()
     assert button.evaluate("button => button.scrollWidth <= button.clientWidth"), "its label is cut"
     os.close(lock)

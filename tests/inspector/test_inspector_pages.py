@@ -13,7 +13,7 @@ from memagent_lib.evaluation import Result
 from memagent_lib.inspector import Readings, document, show, to_html
 from memagent_lib.inspector.static_pages import marked, still
 from memagent_lib.inspector.word_changes import word_changes
-from memagent_lib.pages import Page, SavedCopy, style
+from memagent_lib.pages import Page, SavedCopy
 
 
 def page(*results: Result) -> Page:
@@ -68,26 +68,12 @@ def test_prices_in_a_document_are_no_formulas(kept) -> None:
     assert all('<div class="mathjax_ignore">' in out.data["text/html"] for out in captured.outputs[1:])
 
 
-def test_heads_above_a_scrolled_table_have_the_themes_paper() -> None:
-    """JupyterLab's dark theme leaves ``Canvas`` white, under its white letters."""
-    assert ".ma-readings th { position: sticky; top: 0; background: var(--jp-layout-color1, Canvas);" in style(
-        "inspector/inspector.css"
-    )
-
-
 def test_text_of_documents_and_memories_is_never_markup(lost) -> None:
     body = page(lost, lost).body
     text = re.sub("<del>.*?</del>|</?ins>", "", body)
     assert "<script" not in body
     assert "&lt;script&gt;alert(1)" in text
     assert "&lt;b&gt;" in text
-
-
-def test_a_saved_page_stands_alone(kept, tmp_path: Path) -> None:
-    text = page(kept).save(tmp_path / "deep" / "page.html").read_text()
-    assert text.startswith("<!doctype html>")
-    assert "http" not in text
-    assert [p.name for p in (tmp_path / "deep").iterdir()] == ["page.html"]
 
 
 def test_a_documents_needle_is_marked(kept) -> None:

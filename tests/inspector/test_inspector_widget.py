@@ -57,33 +57,12 @@ def test_the_catalog_puts_failures_first_with_their_fates(both):
     assert [e["fates"] for e in entries] == [["noted and lost"], ["in memory"], ["in memory"]]
 
 
-def test_readings_differ_by_policy_reader_example_and_length(kept):
-    longer = replace(kept, example=replace(kept.example, metadata={"chunks": 64}))
-    others = [replace(kept, reader=reader) for reader in ("truncated", "blind")]
-    readings = Readings({"runs/demo/train/model": [kept, longer, *others], "other": [kept]})
-    assert len(readings.results) == 5
-    assert [(e["name"], e["chunks"]) for e in readings.catalog()] == [
-        ("runs/demo/train/model", 4),
-        ("runs/demo/train/model", 64),
-        ("runs/demo/train/model, truncated", 4),
-        ("runs/demo/train/model, blind", 4),
-        ("other", 4),
-    ]
-
-
 def test_cut_memories_and_evidence_never_noted_are_tagged(long_reading):
     cut = long_reading(turns=40, noted=10, lost=20, cut=30)
     never = long_reading(turns=40, noted=10, lost=10, cut=0)
     one, other = Readings({"p": [cut]}).catalog() + Readings({"p": [never]}).catalog()
     assert one["fates"] == ["noted and lost", "memory cut at its limit"]
     assert "read but never noted" in other["fates"]
-
-
-def test_a_cut_answer_is_not_tagged_as_a_cut_memory(kept):
-    *turns, answer = kept.trace.turns
-    cut = replace(answer, reply=replace(answer.reply, finish_reason="length"))
-    (entry,) = Readings({"p": [read_by(kept, "overwrite", *turns, cut)]}).catalog()
-    assert entry["fates"] == ["in memory"]
 
 
 def test_a_story_is_small_and_whole(long_reading):
@@ -180,14 +159,6 @@ def test_it_opens_on_the_first_loss_beside_a_success(kept, lost):
     assert readings.entry(readings.opening()["key"])["example"] == "other"
 
 
-def test_it_opens_where_one_is_right_before_where_one_lost(kept, lost):
-    missed = read_by(lost, "overwrite", *lost.trace.turns[:1], lost.trace.turns[-1])
-    missed = replace(missed, example=replace(missed.example, id="missed"))
-    right = replace(missed, score=kept.score)
-    state = Readings({"left": [lost, missed], "right": [lost, right]}).opening(policy="left")
-    assert "missed" in state["key"] and state["beside"] == "right"
-
-
 def test_a_reading_for_many_questions_has_no_memory_to_edit(lost):
     shared = replace(lost, sharing=Sharing(2, 0))
     readings = Readings({"alone": [lost], "shared": [shared]})
@@ -196,13 +167,12 @@ def test_a_reading_for_many_questions_has_no_memory_to_edit(lost):
 
 def test_where_it_opens_is_checked(both):
     readings = Readings(both)
-    with pytest.raises(ValueError, match="policy: no readings of 'trained'; choose from before, after"):
-        readings.opening(policy="trained")
-    with pytest.raises(ValueError, match="beside: no reading of the same example by 'x'; choose from before, after"):
-        readings.opening(beside="x")
-    with pytest.raises(InspectorError, match="unexpected keyword argument 'chapter'"):
+    for wrong in ({"policy": "trained"}, {"beside": "trained"}):
+        with pytest.raises(ValueError, match="'trained'"):
+            readings.opening(**wrong)
+    with pytest.raises(InspectorError, match="chapter"):
         show(both, chapter=3)
-    with pytest.raises(InspectorError, match="no readings with a trace"):
+    with pytest.raises(InspectorError):
         show({"before": []})
 
 
@@ -304,28 +274,6 @@ def policies_of(page: Inspector) -> list[str]:
     return list(dict.fromkeys(entry["policy"] for entry in page.catalog))
 
 
-def test_runs_of_one_policy_are_told_apart(kept, lost, workspace, monkeypatch):
-    from memagent_lib.tracking import Experiment, log_readings, log_results
-
-    monkeypatch.setenv("JPY_SESSION_NAME", "notebook")
-    experiment = Experiment.open(workspace)
-    sizes, bare = [], []
-    for result in (lost, replace(kept, example=lost.example)):
-        with experiment.run("evaluate", {"policy": "trained"}) as run:
-            log_results(run, [result], policy="trained")
-        sizes.append(run.id)
-        with experiment.run("train") as run:  # training has no rows, and reads one question at several steps
-            steps = [{"step": step, "greedy": True} for step in (1, 2)]
-            log_readings(run, [replace(result, example=replace(result.example, metadata=each)) for each in steps])
-        bare.append(run.id)
-    names = [f"trained, run {run_id[:6]}" for run_id in sizes]
-    two = show([*sizes, sizes[0]], tracking=workspace, policy=names[0])
-    assert policies_of(two) == names
-    assert [entry["right"] for entry in two.catalog] == [False, True]
-    names = [f"train, run {run_id[:6]}, step {step}, greedy" for run_id in bare for step in (1, 2)]
-    assert policies_of(show(bare, tracking=workspace)) == names
-
-
 def test_folders_and_files_with_one_reading_are_told_apart(kept, lost, tmp_path, monkeypatch):
     from memagent_lib.evaluation import write_results
 
@@ -337,23 +285,6 @@ def test_folders_and_files_with_one_reading_are_told_apart(kept, lost, tmp_path,
     (folders[0] / "results.jsonl").rename(folders[1] / "overwrite-1.jsonl")
     one = show(folders[1])
     assert policies_of(one) == ["readings, overwrite-1", "readings, results"] and len(one.catalog) == 4
-
-
-def test_a_results_file_cut_in_half_opens_with_what_is_whole(both, tmp_path, monkeypatch):
-    from memagent_lib.evaluation import write_results
-
-    monkeypatch.setenv("JPY_SESSION_NAME", "notebook")
-    write_results(both["before"], tmp_path)
-    half = (tmp_path / "results.jsonl").read_text()
-    (tmp_path / "results.jsonl").write_text(half[: int(0.75 * len(half))])
-    inspector = show(tmp_path)
-    assert len(inspector.catalog) == 1
-
-
-def test_the_length_filter_states_the_length_it_opened_with(kept) -> None:
-    readings = Readings({"before": [kept]})
-    assert readings.opening(chunks=4)["length"] == "4"
-    assert readings.opening()["length"] == ""
 
 
 def test_two_questions_about_one_document_are_two_readings(kept):

@@ -114,7 +114,7 @@ def reweighted(model: str, folder: Path) -> str:
     return str(folder)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_notebooks_run_from_quickstart_to_case_study(tiny_model: str, workspace: Path) -> None:
     """All notebooks but training as one sweep, on a random policy but for the one that reads a file."""
 
@@ -193,7 +193,7 @@ def test_the_notebooks_run_from_quickstart_to_case_study(tiny_model: str, worksp
     assert [output["text"] for output in outputs if output.get("name") == "stderr"] == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_grid_retains_every_points_rows_of_every_policy(tiny_model: str, workspace: Path) -> None:
     """03_evaluate with two policies at two chunk sizes: the figure's rows and the gathered ones have all four."""
     make_splits(workspace / "data", "needle", {"test": ([2], [3])}, Tokenizer.load(tiny_model), 0, 48, distractors=0.5)
