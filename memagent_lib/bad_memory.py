@@ -23,11 +23,8 @@ _ABOUT_MEMORY = re.compile(
     r"|\b(?:memory|summary|notes?|answer)\b.*\b(?:remains?|stays?|is|are|not)\b"
     r"|\b(?:keep|keeping|retain|return|leave|repeat)\b.*\b(?:memory|summary|notes|answer)\b"
     r"|\b(?:not|no|never) (?:\w+ )?(?:need|requir|necessary|warrant)|\b(?:unchanged|unnecessary)\b"
-    r"|\bas (?:\w+ )*(?:above|before|previous|previously|memory|earlier)\b"
 )
-_ACKNOWLEDGED = re.compile(
-    r"\W*(?:ok(?:ay)?|understood|done|certainly|sure|got it|noted|thanks?|ready|i (?:have|will))\b"
-)
+_ACKNOWLEDGED = re.compile(r"\W*(?:ok(?:ay)?|understood|done|certainly|sure|got it|noted|thanks?|ready)\b")
 _BRINGS_NOTHING = re.compile(
     r"\bno (?:\w+ ){0,3}(?:information|details?|facts?|content|data|evidence|mention|answers?)\b"
     r"|\b(?:not|n't) (?:\w+ )?(?:contain|provide|mention|include|add|contribute|help|relevant|related)"
@@ -110,7 +107,7 @@ def fault_of(reply: str, parts: PromptParts) -> Fault | None:
         return Fault.EMPTY
     if _is_echo(" ".join(words), parts):
         return Fault.ECHO
-    own = set(_words(parts.memory)) - _EMPTY_WORDS - set(_words(parts.question))
+    own = set(_content(parts.memory)).difference(_words(parts.question))
     if own and 2 * len(own & set(words)) >= len(own):
         return None
     if _is_refusal(reply, parts):

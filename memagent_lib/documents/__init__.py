@@ -3,8 +3,6 @@
 This package depends on agents and journals, not on examples, scores or MLflow.
 """
 
-from memagent_lib.documents.converters import CONVERTERS, convert
-from memagent_lib.documents.encodings import Unreadable
 from memagent_lib.documents.file_reading import (
     SavedReading,
     on_bad_memory_for,
@@ -16,14 +14,11 @@ from memagent_lib.documents.reading_page import FileReading, plain
 from memagent_lib.documents.sources import Document, DocumentError, SourcePosition
 
 __all__ = [
-    "CONVERTERS",
     "Document",
     "DocumentError",
     "FileReading",
     "SavedReading",
     "SourcePosition",
-    "Unreadable",
-    "convert",
     "on_bad_memory_for",
     "plain",
     "questions_to_answer",

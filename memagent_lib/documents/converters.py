@@ -18,7 +18,6 @@ import sys
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from html import unescape
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote
@@ -30,11 +29,10 @@ from memagent_lib.documents.encodings import (
     Source,
     Unreadable,
     archive_of,
-    decodes,
     encoding_of_stream,
     mark_of,
 )
-from memagent_lib.documents.html_text import html_text, page_label
+from memagent_lib.documents.html_text import html_text
 from memagent_lib.documents.mail_text import mail_text
 from memagent_lib.documents.word_text import word_text
 from memagent_lib.errors import one_line
@@ -42,17 +40,16 @@ from memagent_lib.text import whole_characters
 
 BLOCK_CHARS = 1 << 20
 ROWS_PER_HEADER = 40
-MOST_ROW_LINES = 100
 STAMP_CHARS = 100
 """On a page that a picture covers, less printed text than this may be a stamp or page number on a scan."""
-READ = "text, HTML, XML, JSON, PDF, Word (.docx), RTF, EPUB, e-mail, notebooks, spreadsheets, CSV and subtitles"
+READ = "text, HTML, XML, JSON, PDF, Word (.docx), RTF, EPUB, e-mail, notebooks, spreadsheets and CSV"
 # Ligatures, soft hyphens and the bullets of Word's lists, which no search finds.
 _SPELLED = {0xFB00: "ff", 0xFB01: "fi", 0xFB02: "fl", 0xFB03: "ffi", 0xFB04: "ffl", 0xAD: "", 0xF0B7: "•", 0xF0A7: "•"}
 _UNKNOWN = re.compile(r"[\x00-\x08\x0e-\x1f\ue000-\uf8ff]")
 _IN_ARCHIVES = {"word/": "docx", "xl/": "spreadsheet", "META-INF/container.xml": "epub", "content.xml": "spreadsheet"}
 _SUFFIXES = {".htm": "html", ".html": "html", ".xhtml": "html", ".xml": "xml", ".csv": "csv", ".tsv": "csv"}
-_SUFFIXES |= {".json": "json", ".jsonl": "json", ".srt": "subtitles", ".vtt": "subtitles", ".ipynb": "ipynb"}
-_SUFFIXES |= {".eml": "mail", ".mbox": "mail"}
+_SUFFIXES |= {".json": "json", ".jsonl": "json", ".ipynb": "ipynb", ".eml": "mail", ".mbox": "mail"}
+_UNSAVED = re.compile(rb'<c(?![^>]*t="str")[^>]*><f[^<]*(?:/>|</f>)(?:<v/>|<v></v>)?</c>')
 _HTML_START = re.compile(rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<(!doctype\s+html|html)\b", re.I | re.S)
 _MAIL_START = re.compile(rb"(?:From [^\n]*\n)?(?:[A-Za-z][\w-]*:[^\n]*\n(?:[ \t][^\n]*\n)*){2,}")
 _MAIL_HEADER = re.compile(rb"^(?:Received|Message-ID|MIME-Version|Return-Path|Delivered-To):", re.I | re.M)
@@ -64,8 +61,6 @@ def convert(path: str | Path, name: str | None = None, encoding: str | None = No
     ``encoding`` is that of text, HTML, XML, JSON and subtitles. By default it is detected. Raises :class:`Unreadable`
     if the file's format is not read, or if it is damaged, encrypted or too large.
     """
-    if encoding and not decodes(b"aa\0\0", encoding):
-        raise Unreadable(f"to be read as {encoding!r}, which is not an encoding; try utf-8, cp1252 or gb18030")
     path = Path(path)
     return converted(Source(name or path.name, lambda: path.open("rb"), encoding))
 
@@ -96,7 +91,6 @@ def format_of(source: Source) -> str:
     """Return the key of a file's format in :data:`CONVERTERS`. Raises :class:`Unreadable` if it is not read."""
     with source.open() as stream:
         head = stream.read(1 << 16)
-    suffix = Path(source.name).suffix.lower()
     if not head:
         raise Unreadable("empty; there is nothing to read")
     if head.startswith(b"%PDF-"):
@@ -107,7 +101,7 @@ def format_of(source: Source) -> str:
         with source.open() as stream:
             names = archive_of(stream).namelist()
         for folder, kind in _IN_ARCHIVES.items():
-            if any(name.startswith(folder) for name in names) and (kind != "spreadsheet" or suffix != ".odt"):
+            if any(name.startswith(folder) for name in names):
                 return kind
     elif head.startswith(b"\xd0\xcf\x11\xe0") and "Workbook".encode("utf-16-le") in source.read():
         return "spreadsheet"
@@ -120,7 +114,7 @@ def format_of(source: Source) -> str:
         return "xml"
     if _MAIL_START.match(head) and _MAIL_HEADER.search(head):
         return "mail"
-    return _SUFFIXES.get(suffix, "text")
+    return _SUFFIXES.get(Path(source.name).suffix.lower(), "text")
 
 
 # Text and tables, which are read as streams: a gigabyte takes no more memory than a page.
@@ -162,7 +156,6 @@ def plain_text(source: Source) -> Callable[[], Iterator[Piece]]:
 
 
 def csv_text(source: Source) -> Callable[[], Iterator[Piece]]:
-    """Read a line per row. A note says where a quotation mark may have swallowed rows."""
     codec = _codec(source)
     with source.open() as stream:
         head = "\n".join(next(_decoded(stream, codec), "").splitlines()[:20])
@@ -174,24 +167,12 @@ def csv_text(source: Source) -> Callable[[], Iterator[Piece]]:
         delimiter = "\t"
     csv.field_size_limit(sys.maxsize)
 
-    def rows() -> Iterator[list[str]]:
+    def pieces() -> Iterator[Piece]:
         with source.open() as stream:
-            reader = csv.reader(io.TextIOWrapper(stream, codec, "replace", newline=""), delimiter=delimiter)
-            before = 0
-            for row in reader:
-                if reader.line_num - before > MOST_ROW_LINES:
-                    long.append(before + 1)
-                before = reader.line_num
-                yield row
+            text = io.TextIOWrapper(stream, codec, "replace", newline="")
+            yield from map(Piece, _row_lines(csv.reader(text, delimiter=delimiter)))
 
-    long: list[int] = []
-    for _ in rows():
-        pass
-    if long:
-        source.notes.append(
-            f'the row at line {long[0]:,} of {source.name} has over {MOST_ROW_LINES} lines (a stray "?)'
-        )
-    return lambda: map(Piece, _row_lines(rows()))
+    return pieces
 
 
 def _row_lines(rows: Iterable[Sequence[Any]]) -> Iterator[str]:
@@ -244,16 +225,16 @@ def _note_gaps(source: Source, stream: BinaryIO) -> None:
     """Note what calamine leaves out of an .xlsx: values that no program has calculated, errors, charts and comments."""
     if not zipfile.is_zipfile(stream):
         return
-    gaps = dict.fromkeys(("formulas without a saved value", "cells with an error", "charts", "parts with comments"), 0)
     archive = archive_of(stream)
-    for name in archive.namelist():
-        gaps["charts"] += name.startswith("xl/charts/chart")
-        gaps["parts with comments"] += name.startswith("xl/comments")
-        if name.startswith("xl/worksheets/") and name.endswith(".xml"):
-            for cell in re.finditer(rb"<c( [^>]*[^/>])?>(.*?)</c>", archive.read(name), re.DOTALL):
-                has_value = re.search(rb"<v[^>]*>[^<]", cell[2]) or b't="str"' in (cell[1] or b"")
-                gaps["formulas without a saved value"] += bool(re.search(rb"<f[ />]", cell[2]) and not has_value)
-                gaps["cells with an error"] += b't="e"' in (cell[1] or b"")
+    names = archive.namelist()
+    sheets = b"".join(archive.read(name) for name in names if name.startswith("xl/worksheets/sheet"))
+    gaps = {
+        # A formula may also have an empty text as its value.
+        "formulas without a saved value": len(re.findall(_UNSAVED, sheets)),
+        "cells with an error": sheets.count(b' t="e"'),
+        "charts": sum(name.startswith("xl/charts/chart") for name in names),
+        "sheets' comments": sum(name.startswith("xl/comments") for name in names),
+    }
     source.notes += [f"{number:,} {what} left out from {source.name}" for what, number in gaps.items() if number]
 
 
@@ -261,16 +242,12 @@ def _note_gaps(source: Source, stream: BinaryIO) -> None:
 
 
 def page_text(source: Source) -> Iterator[Piece]:
-    with source.open() as stream:
-        label = page_label(stream.read(4096))
-    yield Piece(html_text(source.text(label), source.name, source.notes))
+    yield Piece(html_text(source.text(), source.name, source.notes))
 
 
 def xml_text(source: Source) -> Iterator[Piece]:
-    with source.open() as stream:
-        label = page_label(stream.read(4096))
     # Decoded, because ElementTree takes bytes in few encodings.
-    root = ElementTree.fromstring(source.text(label))
+    root = ElementTree.fromstring(source.text())
     if any(element.attrib for element in root.iter()):
         source.notes.append(f"attributes left out from {source.name}")
     lines = (" ".join(text.split()) for text in root.itertext())
@@ -309,17 +286,15 @@ def notebook_text(source: Source) -> Iterator[Piece]:
     import nbformat
 
     with warnings.catch_warnings(action="ignore"):
-        cells = nbformat.reads(source.part(source.read(), None, source.name), as_version=4).cells
+        cells = nbformat.reads(source.part(source.read(), source.name), as_version=4).cells
     pictures = 0
     for number, cell in enumerate(cells, 1):
         texts = [cell.source if cell.cell_type != "code" else f"```\n{cell.source}\n```"]
         for output in cell.get("outputs", []):
             data = output.get("data", {})
             pictures += any(kind.startswith("image/") for kind in data)
-            page = data.get("text/html", "")
             error = f"{output.ename}: {output.evalue}" if "ename" in output else ""
-            table = html_text(page, source.name, source.notes) if "<table" in page else ""
-            texts.append(table or output.get("text") or data.get("text/plain") or error)
+            texts.append(output.get("text") or data.get("text/plain") or error)
         yield Piece(re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(texts)) + "\n\n", f"cell {number}")
     if pictures:
         source.notes.append(f"{pictures:,} pictures left out from {source.name}")
@@ -330,15 +305,6 @@ def rtf_text(source: Source) -> Iterator[Piece]:
 
     # RTF is ASCII: other characters are escapes, which striprtf decodes by the file's code page.
     yield Piece(rtf_to_text(source.read().decode("latin-1").lstrip(), errors="replace") + "\n")
-
-
-def subtitle_text(source: Source) -> Iterator[Piece]:
-    """Read the spoken lines, each cue after its time."""
-    text = re.sub(r"\r\n?", "\n", source.text())
-    text = re.sub(r"\AWEBVTT.*\n|(?m:^(?:NOTE|STYLE)\b(?:.*\n)+?\n)", "", text)
-    text = re.sub(r"<v[^ >]* ([^>]+)>", r"\1: ", text)
-    text = re.sub(r"(?m)^(?:\S.*\n)?([\d:]+)[.,]\d+ *-->.*\n", r"[\1] ", text)
-    yield Piece(unescape(re.sub(r"</?[a-z][^>]*>|<[\d:.]+>|\{\\[^}]*\}|\n(?=\n)", "", text)).lstrip("\n"))
 
 
 def book_text(source: Source) -> Iterator[Piece]:
@@ -356,8 +322,7 @@ def book_text(source: Source) -> Iterator[Piece]:
             except KeyError:
                 source.notes.append(f"{where} of {source.name} is missing")
                 continue
-            page = source.part(data, page_label(data), where)
-            yield Piece(html_text(page, source.name, source.notes), where)
+            yield Piece(html_text(source.part(data, where), source.name, source.notes), where)
 
 
 def pdf_text(source: Source) -> Iterator[Piece]:
@@ -380,7 +345,9 @@ def pdf_text(source: Source) -> Iterator[Piece]:
             text = _UNKNOWN.sub("\ufffd", whole_characters(text).translate(_SPELLED))
             unknown += text.count("\ufffd")
             yield Piece(f"{text}\n", where)
-        yield Piece("".join(_fields(reader)), "form")
+        fields = {name: found.value for name, found in (reader.get_fields() or {}).items() if found.value}
+        form = "".join(f"{name}: {str(value).removeprefix('/')}\n" for name, value in fields.items())
+        yield Piece(form, "form")
         _note_missing(source, reader)
     source.note_replaced(unknown, "could not be read")
 
@@ -403,12 +370,6 @@ def _print_of(page: Any, where: str, notes: list[str]) -> str:
     return text + "".join(f"\n[note: {words}]" for words in written if words)
 
 
-def _fields(reader: Any) -> Iterator[str]:
-    for name, found in (reader.get_fields() or {}).items():
-        if found.value:
-            yield f"{name}: {str(found.value).removeprefix('/')}\n"
-
-
 def _note_missing(source: Source, reader: Any) -> None:
     """Note pages that are counted but missing, and the files inside, which a portfolio consists of."""
     missing = int(reader.trailer["/Root"]["/Pages"].get("/Count", 0)) - len(reader.pages)
@@ -429,7 +390,6 @@ CONVERTERS: dict[str, tuple[Callable[[Source], Any], str]] = {
     "pdf": (pdf_text, "pypdf"),
     "rtf": (rtf_text, "striprtf"),
     "spreadsheet": (spreadsheet_text, "calamine"),
-    "subtitles": (subtitle_text, ""),
     "text": (plain_text, ""),
     "xml": (xml_text, ""),
 }

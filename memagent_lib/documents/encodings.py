@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import itertools
+import re
 import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -17,13 +18,9 @@ MOST_BYTES = 1 << 29
 """The largest file that is converted in memory. Plain text and CSV have no limit."""
 BLOCK = 1 << 20
 SAMPLE_LINES = 2000
-MARKS = {
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
+MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}
+MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_LABEL = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
 
 
 class Unreadable(ValueError):
@@ -66,13 +63,15 @@ class Source:
             raise Unreadable(f"larger than {MOST_BYTES >> 20:,} MB, the most that is converted; split it")
         return data
 
-    def text(self, label: str | None = None) -> str:
-        """Return the file's text; ``label`` is the encoding that it declares."""
+    def text(self) -> str:
         data = self.read()
-        return self._decoded(data, self.encoding or encoding_of(data, label))
+        return self._decoded(data, self.encoding or encoding_of(data))
 
-    def part(self, data: bytes, label: str | None, name: str) -> str:
-        """Return the text of a part, such as a chapter, which is not refused if its encoding is uncertain."""
+    def part(self, data: bytes, name: str, label: str | None = None) -> str:
+        """Return the text of a part, such as a chapter, which is not refused if its encoding is uncertain.
+
+        ``label`` is the encoding that is declared outside of the part.
+        """
         try:
             codec = label if label and decodes(data, label) else encoding_of(data)
         except Unreadable:
@@ -103,11 +102,11 @@ def archive_of(stream: BinaryIO) -> zipfile.ZipFile:
     return archive
 
 
-def encoding_of(data: bytes, label: str | None = None) -> str:
-    """Return the codec of a text. ``label`` is what its file declares. Raises :class:`Unreadable` if it is uncertain.
+def encoding_of(data: bytes) -> str:
+    """Return the codec of a text. Raises :class:`Unreadable` if it is uncertain.
 
-    Text with at least three valid characters beyond ASCII for each invalid byte is UTF-8. That comes before the label,
-    because pages often declare another encoding than the one they are in.
+    Text with at least three valid characters beyond ASCII for each invalid byte is UTF-8. That comes before what the
+    text declares, because pages often declare another encoding than the one they are in.
     """
     import chardet
 
@@ -119,7 +118,8 @@ def encoding_of(data: bytes, label: str | None = None) -> str:
     if not invalid or beyond_ascii >= 3 * invalid:
         return "utf-8"
     # As browsers do: latin-1 means cp1252, gb2312 means gbk.
-    declared = webencodings.lookup(label or "")
+    label = _LABEL.search(data[:4096])
+    declared = label and webencodings.lookup(label[1].decode())
     if declared and decodes(data, declared.codec_info.name):
         return declared.codec_info.name
     lines = b"".join(line for line in data.splitlines(keepends=True) if not line.isascii())

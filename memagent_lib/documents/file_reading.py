@@ -134,9 +134,7 @@ def read_files(
     new ones. ``settings`` (model, sampling, ...) are recorded in the journal and the saved reading; a journal with
     other settings than these, ``on_bad_memory`` aside, is refused.
 
-    Raises the errors of :meth:`SavedReading.load` and :func:`questions_to_answer`,
-    :class:`~memagent_lib.documents.sources.DocumentError`, ``BudgetError`` or ``JournalError`` (all three are
-    ``ValueError``), ``BackendError`` or ``BackendUnavailable``.
+    Raises ``ValueError`` for wrong questions, files, budgets, journals or saved readings, and ``BackendError``.
     """
     saved = SavedReading.load(previous) if previous else None
     if saved:
@@ -153,7 +151,16 @@ def read_files(
     document = paths
     if not isinstance(document, Document):
         document = Document(document, read_before, saved.parts if saved else ())
-    observed = _Observed(provenance, on_turn)
+    heard: list[bool] = []
+
+    def observe(turn: Turn) -> None:
+        heard.append(any(reply.text for reply in turn.attempts))
+        if len(heard) == SILENT_TURNS and not any(heard):
+            raise _silent(SILENT_TURNS)
+        provenance.turn(turn)
+        if on_turn:
+            on_turn(turn)
+
     # A turn is found by its prompt, which has the memory: replies do not depend on what happens to a bad memory.
     reply_settings = {name: value for name, value in settings.items() if name != "on_bad_memory"}
     # The same files at another position get other memories, so they need another journal.
@@ -164,11 +171,11 @@ def read_files(
             document.blocks(),
             question_list(questions),
             previous=saved.trace if saved else None,
-            observer=Observer(store=clock, on_turn=observed, lean=True),
+            observer=Observer(store=clock, on_turn=observe, lean=True),
         )
     # A model may also fall silent only at the answer.
     if not any(trace.answers.values()):
-        raise _silent(observed.turns)
+        raise _silent(len(heard))
     return FileReading(questions, trace, document, provenance, settings, clock.seconds, _unread(trace, document))
 
 
@@ -185,26 +192,6 @@ def _unread(trace: Trace, document: Document) -> int:
         for _ in document.blocks():  # sets it
             pass
     return max(0, (document.ends_at or 0) - end)
-
-
-@dataclass
-class _Observed:
-    """Follows a reading turn by turn, and stops a reading whose model returns nothing but empty replies."""
-
-    provenance: Provenance
-    on_turn: Callable[[Turn], None] | None
-    turns: int = 0
-    is_silent: bool = True
-
-    def __call__(self, turn: Turn) -> None:
-        self.turns += 1
-        if any(reply.text for reply in turn.attempts):
-            self.is_silent = False
-        if self.is_silent and self.turns >= SILENT_TURNS:
-            raise _silent(self.turns)
-        self.provenance.turn(turn)
-        if self.on_turn:
-            self.on_turn(turn)
 
 
 def _silent(turns: int) -> BackendError:

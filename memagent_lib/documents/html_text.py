@@ -24,12 +24,6 @@ _AROUND |= dict.fromkeys(("del", "s"), ("[deleted: ", "]"))
 _HIDDEN = "//*[@hidden or contains(translate(@style, ' ', ''), 'display:none')]"
 
 
-def page_label(page: bytes) -> str | None:
-    """Return the encoding that a page or an XML file declares."""
-    label = re.search(rb"""(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", page[:4096], re.IGNORECASE)
-    return label[1].decode() if label else None
-
-
 def html_text(page: str, name: str, notes: list[str]) -> str:
     """Return the text of a page. A note says how many hidden passages are left out; instructions may stand in them."""
     import lxml.html

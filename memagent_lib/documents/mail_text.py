@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from email.message import EmailMessage
 
 from memagent_lib.documents.encodings import Converted, Piece, Source, Unreadable
-from memagent_lib.documents.html_text import html_text, page_label
+from memagent_lib.documents.html_text import html_text
 from memagent_lib.errors import one_line
 
 HEADERS = ("From", "To", "Cc", "Date", "Subject")
@@ -72,7 +72,7 @@ def _fullest(alternatives: list[list[Piece]]) -> list[Piece]:
 def _body(part: EmailMessage, where: str, source: Source) -> str:
     data = part.get_payload(decode=True) or b""
     name = f"{where} of {source.name}" if where else source.name
-    text = source.part(data, part.get_content_charset() or page_label(data), name).replace("\r\n", "\n")
+    text = source.part(data, name, part.get_content_charset()).replace("\r\n", "\n")
     return html_text(text, name, source.notes) if part.get_content_subtype() == "html" else text
 
 

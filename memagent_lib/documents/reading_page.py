@@ -90,16 +90,13 @@ def plain(answer: str) -> str:
 
 def _of_reading(reading: FileReading) -> list[str]:
     trace = reading.trace
-    warnings = []
-    if reading.unread:
-        warnings.append(f"the model ended the reading before the last {reading.unread:,} characters")
-    if trace.cut_memories:
-        warnings.append(f"{trace.cut_memories:,} memories were cut at their token limit")
-    if trace.sampling_left_out:
-        warnings.append(f"the server refused {trace.sampling_left_out} and used its own setting")
-    if trace.bad_memories:
-        warnings.append(f"{trace.bad_memories:,} replies were not a memory: {trace.bad_memory_kinds}")
-    return warnings
+    warnings = {
+        f"the model ended the reading before the last {reading.unread:,} characters": reading.unread,
+        f"{trace.cut_memories:,} memories were cut at their token limit": trace.cut_memories,
+        f"the server refused {trace.sampling_left_out} and used its own setting": trace.sampling_left_out,
+        f"{trace.bad_memories:,} replies were not a memory: {trace.bad_memory_kinds}": trace.bad_memories,
+    }
+    return [warning for warning, applies in warnings.items() if applies]
 
 
 def _answer(reading: FileReading, question: str) -> dict[str, Any]:
@@ -160,14 +157,8 @@ def _history(reading: FileReading) -> dict[str, Any] | None:
     if not steps:
         return None
     before = ["", *(step.memory for step in steps)]
-    changed = [_has_changed(step, memory) for step, memory in zip(steps, before, strict=False)]
-    summary = f"{sum(changed):,} of {len(steps):,} turns changed the memory"
-    # A turn that was cut, or that did something other than write, is listed too, even if it left the memory unchanged.
-    listed = [
-        step
-        for step, has_changed in zip(steps, changed, strict=True)
-        if has_changed or step.cut or step.signal or step.bad_memory or step.displayed
-    ]
+    listed = [step for step, memory in zip(steps, before, strict=False) if _is_worth_listing(step, memory)]
+    summary = f"{len(listed):,} of {len(steps):,} turns changed the memory, were cut, or did something else"
     if len(listed) > MOST_CHANGES:
         half = MOST_CHANGES // 2
         summary += f"; the first and last {half} of {len(listed):,} turns are below"
@@ -177,18 +168,19 @@ def _history(reading: FileReading) -> dict[str, Any] | None:
     return {"summary": summary, "turns": [_turn(reading.document, step, texts.get(step.chunk)) for step in listed]}
 
 
-def _has_changed(step: MemoryChange, before: str) -> bool:
-    """Return whether a turn took words in, dropped some, or wrote words of its own; another layout is no change."""
+def _is_worth_listing(step: MemoryChange, before: str) -> bool:
+    """Return whether a turn did more than repeat the words of its memory, perhaps in another layout."""
     own = (step.memory[piece.start : piece.end] for piece in step.pieces if piece.source is None)
-    return bool(step.dropped) or any(piece.fresh for piece in step.pieces) or any(words not in before for words in own)
+    changed = step.dropped or any(piece.fresh for piece in step.pieces) or any(words not in before for words in own)
+    return bool(changed or step.cut or step.signal or step.bad_memory or step.displayed)
 
 
 def _turn(document: Document, change: MemoryChange, chunk: str | None) -> dict[str, Any]:
     start, end = change.chunk
     first = document.locate(start)
     last = document.locate(max(start, end - 1))
-    is_merge = change.kind == Kind.MERGE.name
-    notes = [change.signal, "merges two memories" if is_merge else "", "cut at its limit" if change.cut else ""]
+    merges = change.kind == Kind.MERGE.name
+    notes = [change.signal, "merges two memories" * merges, "cut at its limit" * change.cut]
     return {
         "number": change.turn + 1,
         # Both ends if a chunk reaches from one file or page into another.

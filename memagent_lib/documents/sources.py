@@ -104,15 +104,13 @@ class Document:
         found = []
         for where, folders, names in os.walk(folder, onerror=lambda error: self._leave_out(error.filename, error)):
             at = Path(where)
-            hidden = [name for name in (*folders, *names) if name.startswith(".")]
-            links = [name for name in folders if (at / name).is_symlink() and name not in hidden]
-            for name in hidden:
-                self._leave_out(at / name, "hidden")
-            for name in links:
-                self._leave_out(at / name, "a link to a folder")
+            links = [name for name in folders if (at / name).is_symlink()]
+            unread = {name for name in (*folders, *names) if name.startswith(".")}.union(links)
+            for name in sorted(unread):
+                self._leave_out(at / name, "hidden, or a link to a folder")
             # The list itself is changed, so that os.walk does not enter the removed folders.
-            folders[:] = [name for name in folders if name not in hidden]
-            found += [at / name for name in names if name not in hidden]
+            folders[:] = [name for name in folders if name not in unread]
+            found += [at / name for name in names if name not in unread]
         # The names themselves decide between ``1.txt`` and ``01.txt``.
         return sorted(found, key=lambda path: ([_natural_order(part) for part in path.parts], path))
 

@@ -28,13 +28,6 @@ _M = f"{{{_NAMES['m']}}}"
 _TEXT_PARTS = re.compile(r"word/(document|header|footer|footnotes|endnotes|comments)\d*\.xml")
 _HIDDEN = "//w:r[w:rPr/w:vanish[not(@w:val='0' or @w:val='false')]][w:t]"
 _NUMBERING = ("word/numbering.xml", "word/styles.xml")
-_FORMATS = {
-    "decimal": "decimal",
-    "lowerLetter": "lower_letter",
-    "upperLetter": "upper_letter",
-    "lowerRoman": "lower_roman",
-    "upperRoman": "upper_roman",
-}
 _SIGNS = {"num": "", "den": "/", "sup": "^", "sub": "_", "rad": "√"}
 
 
@@ -152,10 +145,10 @@ def _label(levels: dict[str, Any], at: str, reached: dict[str, int]) -> str | No
     for digit in set(re.findall(r"%([1-9])", label)):
         level = str(int(digit) - 1)
         kind = _value(levels.get(level), "w:numFmt") or "decimal"
-        if kind not in _FORMATS:
+        written = getattr(numbering_formats, re.sub("[A-Z]", r"_\g<0>", kind).lower(), None)  # such as lower_roman
+        if written is None:
             return None
-        written = getattr(numbering_formats, _FORMATS[kind])(reached.get(level, 1))
-        label = label.replace(f"%{digit}", written)
+        label = label.replace(f"%{digit}", written(reached.get(level, 1)))
     return label
 
 
