@@ -128,11 +128,10 @@ def read_files(
 ) -> FileReading:
     """Read files and folders as one document and answer every question from one pass.
 
-    ``paths`` may also be a :class:`~memagent_lib.documents.sources.Document`; its ``warnings`` are then available
-    before this call. ``journal`` is a file in which finished turns are saved, so that the same call continues after a
-    crash. ``previous`` is a saved reading to continue with these files; its questions are used again unless there are
-    new ones. ``settings`` (model, sampling, ...) are recorded in the journal and the saved reading; a journal with
-    other settings than these, ``on_bad_memory`` aside, is refused.
+    ``paths`` may also be a ``Document``, whose ``warnings`` are then available before this call. ``journal`` is a file
+    for finished turns, so that the same call continues after a crash. ``previous`` is a saved reading to continue with
+    these files; its questions are used again unless there are new ones. ``settings`` (model, sampling, ...) are
+    recorded in the journal and the saved reading; a journal with others, ``on_bad_memory`` aside, is refused.
 
     Raises ``ValueError`` for wrong questions, files, budgets, journals or saved readings, and ``BackendError``.
     """
