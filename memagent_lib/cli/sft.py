@@ -52,8 +52,6 @@ def sft(
     base_name = recipe.model.path
     recipe = replace(recipe, model=recipe.model.with_paths(find_model))
     folder = absolute(out or f"runs/{Path(recipe_file).stem}")
-    if resume:
-        checkpoint_to_resume(recipe, folder)
     if not dry_run:
         require_own(folder, resume)
         require_packages("fine-tuning", "torch", "transformers")
@@ -103,7 +101,7 @@ def _lessons(recipe: SftRecipe) -> tuple[Encoder, list[Row]]:
     from memagent_lib.paths import absolute
     from memagent_lib.prompts import Encoder, Template
     from memagent_lib.readers import reader_named
-    from memagent_lib.sft import differing_readings, lessons_from_examples, lessons_from_traces, rows
+    from memagent_lib.sft import lessons_from_examples, lessons_from_traces, rows
 
     reading = recipe.reading
     reader = reader_named(reading.reader)
@@ -114,14 +112,10 @@ def _lessons(recipe: SftRecipe) -> tuple[Encoder, list[Row]]:
     left_out: Counter[str] = Counter()
     if recipe.data.traces:
         results = [result for folder in recipe.data.traces for result in read_results(absolute(folder) / "readings")]
-        for folder in recipe.data.traces:
-            differing = differing_readings(absolute(folder) / "readings", encoder, reader.prompts)
-            warn(*(f"{folder} was read with {each}" for each in differing))
         found = lessons_from_traces(results, reader, left_out)
     else:
         examples = [example for file in recipe.data.train for example in load(absolute(file))]
         _warn_of_unnoted(examples, recipe.sft)
-        _warn_of_no_room(examples, encoder, recipe.sft)
         found = lessons_from_examples(examples, encoder, recipe.sft, reader)
     data = rows(found, encoder)
     if left_out:
@@ -147,18 +141,6 @@ def _warn_of_unnoted(examples: Sequence[Example], config: SftConfig) -> None:
         warn(
             f"sft.statements matches {number - len(unnoted):,} of {number:,} statements of evidence; the teacher notes "
             f"no statement like {unnoted[0]!r}"
-        )
-
-
-def _warn_of_no_room(examples: Sequence[Example], encoder: Encoder, config: SftConfig) -> None:
-    from memagent_lib.sft import evidence_without_room
-
-    without_room = evidence_without_room(examples, encoder, config)
-    if without_room:
-        warn(
-            f"the evidence of {len(without_room):,} of {len(examples):,} examples, such as {without_room[0]!r}, is "
-            f"longer than a memory of {encoder.budget.memory_tokens:,} tokens; their answers are taught as unknown, so "
-            "raise reading.memory_tokens or take other examples"
         )
 
 

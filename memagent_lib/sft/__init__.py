@@ -4,38 +4,15 @@ Reinforcement learning cannot begin while every rollout of a group scores 0. A w
 that some rollouts score: from a teacher that writes memories from an example's evidence, or from the right readings of
 any model (rejection sampling). The trainer is transformers', with adapters by peft.
 
-Read ``sft_recipe``, ``lessons``, ``resuming``, ``fine_tuning`` in this order. This package does not depend on tasks,
-notebooks or engines.
+Read ``sft_recipe``, ``lessons``, ``fine_tuning`` in this order. This package does not depend on tasks, notebooks or
+engines.
 """
 
-from memagent_lib.sft.fine_tuning import Row, fine_tune, rows, rows_hash
-from memagent_lib.sft.lessons import (
-    Lesson,
-    Moment,
-    evidence_without_room,
-    lessons_from_examples,
-    lessons_from_traces,
-    unnoted_evidence,
-)
-from memagent_lib.sft.recorded_readings import differing_readings
-from memagent_lib.sft.resuming import checkpoint_to_resume, require_own
+from memagent_lib.sft.fine_tuning import Row, checkpoint_to_resume, fine_tune, require_own, rows, rows_hash
+from memagent_lib.sft.lessons import Lesson, Moment, lessons_from_examples, lessons_from_traces, unnoted_evidence
 from memagent_lib.sft.sft_recipe import SftConfig, SftRecipe, SourceConfig
 
 __all__ = [
-    "Lesson",
-    "Moment",
-    "Row",
-    "SftConfig",
-    "SftRecipe",
-    "SourceConfig",
-    "checkpoint_to_resume",
-    "differing_readings",
-    "evidence_without_room",
-    "fine_tune",
-    "lessons_from_examples",
-    "lessons_from_traces",
-    "require_own",
-    "rows",
-    "rows_hash",
-    "unnoted_evidence",
-]
+    "Lesson", "Moment", "Row", "SftConfig", "SftRecipe", "SourceConfig", "checkpoint_to_resume", "fine_tune",
+    "lessons_from_examples", "lessons_from_traces", "require_own", "rows", "rows_hash", "unnoted_evidence",
+]  # fmt: skip

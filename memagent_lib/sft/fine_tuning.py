@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from memagent_lib.errors import UserError
 from memagent_lib.journal import digest
 from memagent_lib.models import save_adapter
-from memagent_lib.paths import apply_umask
+from memagent_lib.paths import apply_umask, write_atomically
 from memagent_lib.prompts import Encoder
-from memagent_lib.rl import chosen_device
+from memagent_lib.provenance import model_hash
+from memagent_lib.rl import RunFolder, chosen_device, differences
+from memagent_lib.settings import flatten
 from memagent_lib.sft.lessons import Lesson
-from memagent_lib.sft.resuming import checkpoint_to_resume, checkpoints, save_recipe, step_of
 from memagent_lib.sft.sft_recipe import SftRecipe
 from memagent_lib.system import cores, multiplies
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     import torch
 
 LEAST_LR = 0.1  # of the peak; the rate falls to it along a line
+RECIPE_FILE = "recipe.json"
+FREE = ("model.device", "sft.save_steps", "sft.threads", "tracking.")  # what may differ when a run is resumed
 
 
 class Diverged(UserError, ArithmeticError):
@@ -94,13 +97,14 @@ def fine_tune(
     lessons = rows_hash(data)
     checkpoint = checkpoint_to_resume(recipe, out, lessons) if resume else None
     if checkpoint is None:
-        save_recipe(recipe, out, lessons)
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomically(out / RECIPE_FILE, json.dumps(_settings(recipe, lessons), indent=2) + "\n")
     config = recipe.sft
     on_cpu = chosen_device(recipe.model.device) == "cpu"
     if on_cpu:
         torch.set_num_threads(config.threads or cores())
     torch.manual_seed(config.seed)
-    if checkpoint and step_of(checkpoint) >= config.steps:
+    if checkpoint and _step_of(checkpoint) >= config.steps:
         # The trainer would begin by one more step. A kill after the last one may have left the model unsaved.
         return _saved(_model(recipe, checkpoint), encoder, out)
     model = _model(recipe)
@@ -113,6 +117,53 @@ def fine_tune(
     trainer.remove_callback(PrinterCallback)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     return _saved(trainer.model, encoder, out)
+
+
+def last_checkpoint(out: Path) -> Path | None:
+    """Return the last whole checkpoint in ``out``, or ``None`` if there is none yet."""
+    # transformers writes this file last, so a checkpoint that a kill cut short has none.
+    whole = [file.parent for file in (out / "checkpoints").glob("checkpoint-*/trainer_state.json")]
+    # A copy that somebody made beside it has another name.
+    numbered = [folder for folder in whole if folder.name.removeprefix("checkpoint-").isdecimal()]
+    return max(numbered, key=_step_of, default=None)
+
+
+def require_own(out: Path, resume: bool) -> None:
+    """Raise ``ValueError`` if ``out`` has a run that is not resumed, or a model that fine-tuning would replace."""
+    begun = last_checkpoint(out)
+    if begun and resume:
+        return
+    others = (path for path in (RunFolder(out).config, out / "model", out / "adapter") if path.exists())
+    found = begun or next(others, None)
+    if found:
+        raise ValueError(
+            f"{out} has {found.name} of another run; choose another --out, or continue a warm start with --resume"
+        )
+
+
+def checkpoint_to_resume(recipe: SftRecipe, out: Path, lessons: str) -> Path | None:
+    """Return the last checkpoint in ``out``, or ``None`` if a run has to begin anew.
+
+    Raises ``ValueError``, which names every difference, if the run was begun with another recipe, or with lessons of
+    another hash (:func:`rows_hash`).
+    """
+    checkpoint = last_checkpoint(out)
+    if checkpoint is None:
+        return None
+    before = json.loads((out / RECIPE_FILE).read_text(encoding="utf-8"))
+    differ = differences(before, _settings(recipe, lessons), lambda name: name.startswith(FREE))
+    if differ:
+        raise ValueError(f"the run in {out} was begun with another recipe: {'; '.join(differ)}; choose another --out")
+    return checkpoint
+
+
+def _step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+def _settings(recipe: SftRecipe, lessons: str) -> dict[str, Any]:
+    hashes = {"weights of model.path": model_hash(recipe.model.path), "hash of the lessons": lessons}
+    return json.loads(json.dumps(flatten(recipe.to_tables()) | hashes))  # as they are read back: lists for tuples
 
 
 def _model(recipe: SftRecipe, checkpoint: Path | None = None) -> Any:
@@ -164,7 +215,7 @@ def _arguments(recipe: SftRecipe, out: Path, on_cpu: bool) -> Any:
 
     config = recipe.sft
     arguments = TrainingArguments(
-        output_dir=str(checkpoints(out)),
+        output_dir=str(out / "checkpoints"),
         use_cpu=on_cpu,
         bf16=not on_cpu or multiplies("bfloat16"),
         max_steps=config.steps,

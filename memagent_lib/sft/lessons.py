@@ -66,12 +66,11 @@ def lessons_from_examples(
     for a reader without a memory.
     """
     if not reader.has_memory:
-        raise ValueError(f"the reader {reader.name!r} has no memory that a teacher could write; choose one that has")
+        raise ValueError(f"the reader {reader.name!r} has no memory that a teacher could write")
     for example in examples:
         if not example.evidence:
             raise ValueError(
-                f"example {example.id!r} has no evidence, which the teacher needs; take examples of a generated task "
-                "(memagent data), or learn from readings instead: set data.traces"
+                f"example {example.id!r} has no evidence for a teacher; set data.traces instead"
             )
         yield from _reading(example, encoder, _Teacher.of(example, encoder, config), reader)
 
@@ -91,8 +90,7 @@ def lessons_from_traces(
             continue
         if result.trace.reader not in (reader.name, reader.source):
             raise ValueError(
-                f"the reading of {result.example.id!r} is of the reader {result.trace.reader!r} and the recipe trains "
-                f"{reader.source!r}; set reading.reader to it, or take readings of {reader.source!r}"
+                f"the reading of {result.example.id!r} is by {result.trace.reader!r}; set reading.reader to it"
             )
         # The shortest right reading shows how little suffices.
         rival = best.get(result.key)
@@ -133,15 +131,6 @@ def unnoted_evidence(examples: Iterable[Example], config: SftConfig) -> tuple[li
         unnoted += [text for text in stated if text not in notes]
         number += len(stated)
     return unnoted, number
-
-
-def evidence_without_room(examples: Iterable[Example], encoder: Encoder, config: SftConfig) -> list[str]:
-    """Return the ids of the examples whose evidence, as a teacher notes it, is longer than a memory.
-
-    The teacher then leaves a part of it out, and the answer is ``unknown``.
-    """
-    teachers = (_Teacher.of(example, encoder, config) for example in examples)
-    return [teacher.example.id for teacher in teachers if not teacher.has_room(teacher.evidence)]
 
 
 def _written(kind: Kind, memory: str, signal: str) -> str:
@@ -200,7 +189,7 @@ class _Teacher:
         text = _text(memory)
         reply = _written(prompt.kind, text, self._signal(prompt, before, memory))
         # One token is for the end of the reply. A memory that leaves no room for a command goes without one.
-        if self.encoder.tokenizer.count(reply) >= self.encoder.budget.memory_tokens:
+        if self._count(reply) >= self.encoder.budget.memory_tokens:
             reply = text
         opened = prompt.kind.opened
         if opened and opened(Reply(reply), prompt.old_memory).text != text:  # a command that leaves the memory as it is
@@ -274,20 +263,18 @@ class _Teacher:
         reply = re.sub(r"\{evidence\}|\{answer\}", lambda field: fields[field[0]], self.config.answer)
         return Lesson(prompt, reply.strip())
 
-    def has_room(self, memory: Sequence[str]) -> bool:
-        """Return whether a memory of these statements is in budget. One token is for the end of the reply."""
-        return self.encoder.tokenizer.count(_text(memory)) < self.encoder.budget.memory_tokens
-
     def _fitting(self, memory: list[str], needed: Sequence[str] = ()) -> list[str]:
         """Return the memory without its earliest statements that are not ``needed``, so that its size is in budget."""
         memory = list(memory)
-        while memory and not (self.has_room(memory) and len(memory) <= self._most(len(needed))):
+        most = max(self.config.most_statements, len(needed))
+        # One token is for the end of the reply.
+        while memory and not (len(memory) <= most and self._count(_text(memory)) < self.encoder.budget.memory_tokens):
             spare = next((text for text in memory if text not in needed), memory[0])
             memory.remove(spare)
         return memory
 
-    def _most(self, needed: int) -> int:
-        return max(self.config.most_statements, needed)
+    def _count(self, text: str) -> int:
+        return self.encoder.tokenizer.count(text)
 
 
 def _text(memory: Sequence[str]) -> str:

@@ -77,8 +77,6 @@ class SftConfig:
     def __post_init__(self) -> None:
         require_at_least(self, 1, "most_statements", "steps", "batch", "save_steps")
         require_at_least(self, 0, "warmup_steps", "lora_rank", "threads", "seed")
-        if self.seed >= 1 << 32:
-            raise ValueError(f"seed must be below 2 ** 32, NumPy's limit, got {self.seed}")
         if self.warmup_steps >= self.steps:
             raise ValueError(f"warmup_steps must be below steps, {self.steps}, got {self.warmup_steps}")
         if not 0 <= self.known <= 1:
@@ -92,7 +90,7 @@ class SftConfig:
         try:
             re.compile(self.statements)
         except re.error as error:
-            raise ValueError(f"statements is no regular expression: {error}, in {self.statements!r}") from error
+            raise ValueError(f"statements must be a regular expression: {error}, in {self.statements!r}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +107,8 @@ class SftRecipe:
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
 
     def __post_init__(self) -> None:
-        if self.model.average_with:
-            raise ValueError("model.average_with belongs to memagent train; leave it out of a warm start")
-        if self.tracking.run_id:
-            raise ValueError("tracking.run_id belongs to memagent train; a warm start begins an MLflow run of its own")
+        if self.model.average_with or self.tracking.run_id:
+            raise ValueError("model.average_with and tracking.run_id belong to memagent train; leave them out")
 
     @classmethod
     def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> SftRecipe:
