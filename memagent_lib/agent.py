@@ -83,15 +83,15 @@ class AgentSettings:
         try:
             path = _settings_file(model)
         except OSError as failure:
-            _LOG.warning("no %s of %s from the hub (%s); reading with default settings", SETTINGS_FILE, model, failure)
+            _LOG.warning("%s: no %s from the hub (%s); reading with default settings", model, SETTINGS_FILE, failure)
             return cls()
         if path is None:
             return cls()
         try:
-            return parse(cls, json.loads(path.read_text(encoding="utf-8")), str(path))
-        except (json.JSONDecodeError, UnicodeDecodeError) as broken:
-            fix = "mend it, or remove it to read with default settings"
-            raise ValueError(f"{path} is not JSON ({broken}); {fix}") from broken
+            table = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as broken:
+            raise ValueError(f"{path} is not JSON ({broken})") from broken
+        return parse(cls, table, str(path))
 
     @classmethod
     def of(
@@ -104,13 +104,8 @@ class AgentSettings:
     ) -> AgentSettings:
         shipped = template.name in Template.shipped() and Template.load(template.name) == template
         words = template.name if shipped else asdict(template)
-        return cls(
-            template=words,
-            budget=budget,
-            reader=reader,
-            chat_template=dict(chat_template or {}),
-            on_bad_memory=on_bad_memory,
-        )
+        arguments = dict(chat_template or {})
+        return cls(template=words, budget=budget, reader=reader, chat_template=arguments, on_bad_memory=on_bad_memory)
 
     def save(self, model: str | Path) -> Path:
         table = asdict(self) | {"budget": self.budget.sizes}
@@ -181,7 +176,7 @@ def open_agent(
     template = Template.of(template or trained.template)
     if not isinstance(tokenizer, Tokenizer):
         with status_line(f"loading the tokenizer of {Path(tokenizer or model).name}"):
-            tokenizer = _tokenizer(str(tokenizer or path), named=bool(tokenizer))
+            tokenizer = load_tokenizer(str(tokenizer or path))
     arguments = trained.chat_template | dict(chat_template or {})
     encoder = Encoder(tokenizer.with_chat_arguments(arguments), template, budget)
     if isinstance(backend, str):
@@ -213,27 +208,7 @@ def _default_backend(model: str, engines: int) -> str:
 
 def needed_window(encoder: Encoder, reader: Reader) -> int:
     """Return the most tokens that a turn of any reader may need, because an evaluation reads with several of them."""
-    needed = encoder.window_of(reader.prompts)
-    for each in READERS.values():
-        try:
-            encoder.template.require(each.prompts)
-        except ValueError:  # the template words another reader's prompt wrongly
-            continue
-        needed = max(needed, encoder.window_of(each.prompts))
-    return needed
-
-
-def _tokenizer(model: str, named: bool) -> Tokenizer:
-    try:
-        return load_tokenizer(model)
-    except OSError as unknown:
-        if isinstance(unknown, FileNotFoundError) and not model.lower().endswith(".gguf"):
-            raise
-        # A server's own name for its model is no hub name, so its tokenizer cannot be found by it.
-        hint = ""
-        if not named:
-            hint = ", or name the tokenizer (--tokenizer) of a model that only a server has a name for"
-        raise OSError(f"{unknown}{hint}") from unknown
+    return max(encoder.window_of(each.prompts) for each in (reader, *READERS.values()))
 
 
 @dataclass(frozen=True)
@@ -258,23 +233,19 @@ class Agent:
         """Everything that a reply depends on, except the document and the question; the key of journals and caches."""
         template = self.encoder.template
         words = {kind.name: template.words(kind) for kind in self.reader.prompts}
-        reader = {"reader": self.reader.name}
-        if self.reader.file:
+        only_if_set = {
             # The name alone would reuse replies of an older version of the file.
-            reader["reader_file"] = plugin_hash(self.reader.file)
-        if self.encoder.tokenizer.chat_arguments:
-            reader["chat_template"] = self.encoder.tokenizer.chat_arguments
-        extra = getattr(self.backend, "extra", None)
-        if extra:  # fields of a server's requests, which may change its replies
-            reader["extra"] = extra
-        served = getattr(self.backend, "served", None)
-        if served:  # llama.cpp serves its only model under any name
-            reader["server"] = served
-        if self.on_bad_memory is not OnBadMemory.TAKE:
-            reader["on_bad_memory"] = str(self.on_bad_memory)
-        if self.tokenizer_digest:
-            reader["tokenizer"] = self.tokenizer_digest
-        return reader | {
+            "reader_file": plugin_hash(self.reader.file) if self.reader.file else "",
+            "chat_template": self.encoder.tokenizer.chat_arguments,
+            "extra": getattr(
+                self.backend, "extra", None
+            ),  # fields of a server's requests, which may change its replies
+            "server": getattr(self.backend, "served", None),  # llama.cpp serves its only model under any name
+            "on_bad_memory": "" if self.on_bad_memory is OnBadMemory.TAKE else str(self.on_bad_memory),
+            "tokenizer": self.tokenizer_digest,
+        }
+        return {name: value for name, value in only_if_set.items() if value} | {
+            "reader": self.reader.name,
             "template": {"name": template.name, "empty_memory": template.empty_memory} | words,
             "budget": self.encoder.budget.sizes,
             "sampling": asdict(getattr(self.backend, "sampling", Sampling())),
@@ -296,15 +267,10 @@ class Agent:
         """Read a document and return its trace.
 
         ``document`` is a text, or its parts in order. With ``previous``, continue that reading with this document.
-        Raises :class:`ValueError` if the reader cannot, and if the question or the document is no text.
+        Raises :class:`ValueError` if the reader cannot, and if the question is not a text.
         """
         if not isinstance(question, str) or not question.strip():
             raise ValueError(f"the question must be a text, got {question!r}")
-        if isinstance(document, bytes | Path):
-            raise ValueError(
-                f"the document must be a text, got {document!r:.60}; decode bytes, and read files with read_files() of "
-                "memagent_lib.documents"
-            )
         if previous is not None:
             require_continues(self.reader)
         blocks = [document] if isinstance(document, str) else document

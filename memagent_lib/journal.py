@@ -22,7 +22,6 @@ from memagent_lib.errors import UserError
 from memagent_lib.trace import Prompt, Reply
 
 VERSION = 2
-_NEWER = ("server", "tokenizer")  # the entries of an identity that journals of older versions lack
 _LONGEST_HEADER = 1 << 22
 
 
@@ -91,19 +90,14 @@ class Journal:
 
         Turns of a ``failed`` reading remain, so that a retry can use them.
         """
-        entry = {"reading": key, "record": record}
-        if failed:
-            entry["failed"] = True
-        line = self._write(entry)
+        line = self._write({"reading": key, "record": record} | ({"failed": True} if failed else {}))
         with self._lock:
             self._ended(key, line, failed)
 
     def record(self, key: str) -> dict[str, Any] | None:
         """Return the record of a finished reading, or ``None`` if there is none."""
         line = self._records.get(key)
-        if line is None:
-            return None
-        return self._read(line)["record"]
+        return self._read(line)["record"] if line else None
 
     def close(self) -> None:
         """Close the file. It remains on disk for a later run."""
@@ -122,9 +116,7 @@ class Journal:
             # The kernel releases the lock when the process dies, however it dies.
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as taken:
-            raise JournalError(
-                f"another process is writing {self.path}; wait for it, or choose another journal"
-            ) from taken
+            raise JournalError(f"another process is writing {self.path}; choose another journal") from taken
 
     def _load(self) -> int:
         """Index the whole file, then cut off a last line that a killed process left half written.
@@ -153,9 +145,7 @@ class Journal:
         return self._damage(self._records[key].number, what)
 
     def _damage(self, number: int, what: object) -> JournalError:
-        return JournalError(
-            f"{self.path}: line {number} is damaged ({what}); remove that line, and its turn is read again"
-        )
+        return JournalError(f"{self.path}: line {number} is damaged ({what}); remove it, and its turn is read again")
 
     def _index(self, data: bytes, line: _Line) -> None:
         try:
@@ -166,28 +156,19 @@ class Journal:
             else:
                 Reply(**entry["reply"])
                 self._turns[entry["reading"]].setdefault(entry["turn"], deque()).append(line)
-        except KeyError as missing:
-            raise self._damage(line.number, f"it has no {missing}") from missing
-        except (ValueError, TypeError, RecursionError) as odd:
-            raise self._damage(line.number, odd) from odd
+        except (KeyError, ValueError, TypeError, RecursionError) as odd:
+            raise self._damage(line.number, repr(odd)) from odd
 
     def _require_same(self, first: bytes) -> None:
         try:
             header = json.loads(first)
             version = header["memagent_journal"]
-            before = {name: self._identity.get(name) for name in _NEWER} | header["identity"]
+            before = header["identity"]
         except (ValueError, KeyError, TypeError) as odd:
-            raise JournalError(f"{self.path} is no journal, and was left as it is; choose another path") from odd
-        if version != VERSION:
-            raise JournalError(
-                f"{self.path} is a journal of version {version}, and this library writes {VERSION}; choose another path"
-            )
-        changed = list(_differences(before, self._identity))
+            raise JournalError(f"{self.path} is not a journal, and was left as it is; choose another path") from odd
+        changed = list(_differences({"version": version} | before, {"version": VERSION} | self._identity))
         if changed:
-            raise JournalError(
-                f"{self.path} belongs to another job: {'; '.join(changed)}; "
-                "choose another journal, or delete this one to start over"
-            )
+            raise JournalError(f"{self.path} belongs to another job: {'; '.join(changed)}; choose another journal")
 
     def _write(self, entry: dict[str, Any]) -> _Line:
         data = _encoded(entry)
@@ -202,10 +183,9 @@ class Journal:
         try:
             while data:  # a short write is continued
                 data = data[os.write(self._file, data) :]
-        except OSError as failure:  # a full disk
+        except OSError:  # a full disk
             os.ftruncate(self._file, end)  # another thread's next line would be glued to the half one
-            reason = f"{os.strerror(failure.errno)}; free some space and run this again, finished turns are saved"
-            raise OSError(failure.errno, reason, str(self.path)) from failure
+            raise
         return end + size
 
     def _read(self, line: _Line) -> dict[str, Any]:
@@ -260,12 +240,10 @@ def append_record(path: str | Path, key: str, record: Mapping[str, Any]) -> None
 
 def key_of(prompt: Prompt) -> str:
     """Return a digest of a prompt's content, by which its reply is stored and found."""
+    # Positions too: equal text in two places of a document may get different replies.
     chunk = prompt.chunk
-    chunk_text = ""
-    if chunk is not None:
-        # Positions too: equal text in two places of a document may get different replies.
-        chunk_text = f"{chunk.index} {chunk.start} {chunk.end}\0{chunk.text}"
-    return digest("\0".join((prompt.kind.name, prompt.question, prompt.memory, str(prompt.memories), chunk_text)))
+    place = f"{chunk.index} {chunk.start} {chunk.end}\0{chunk.text}" if chunk else ""
+    return digest("\0".join((prompt.kind.name, prompt.question, prompt.memory, str(prompt.memories), place)))
 
 
 def digest(text: str) -> str:
@@ -284,9 +262,4 @@ def _differences(before: Any, now: Any, where: str = "") -> Iterator[str]:
             path = f"{where}.{name}" if where else name
             yield from _differences(before.get(name), now.get(name), path)
     elif before != now:
-        yield f"{where} was {_short(before)} and is {_short(now)}"
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+        yield f"{where} was {before!r:.60} and is {now!r:.60}"

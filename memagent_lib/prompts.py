@@ -92,10 +92,9 @@ class Template:
         """
         path = template_path(str(name))
         if not path.is_file():
-            shipped = ", ".join(cls.shipped())
             near = nearest(name, cls.shipped())
             raise ValueError(
-                f"no template {str(name)!r}; choose from {shipped}, or give the path of a .toml file{near}"
+                f"no template {str(name)!r}; choose from {', '.join(cls.shipped())}, or give a .toml file{near}"
             )
         entries = read_toml(path, "template")
         # TOML's multi-line strings end in a line break, which no template wants.
@@ -113,13 +112,10 @@ class Template:
     def require(self, kinds: Iterable[Kind]) -> None:
         """Raise :class:`ValueError` unless the text for each kind uses exactly the parts that the kind displays."""
         for kind in kinds:
-            try:
-                found = {part for _, part in _pieces(self.words(kind)) if part is not None}
-            except ValueError as error:
-                raise ValueError(f"template {self.name!r}: {kind}: {error}") from error
+            found = {part for _, part in _pieces(self.words(kind)) if part is not None}
             if found != kind.parts:
                 raise ValueError(
-                    f"template {self.name!r}: {kind} must use exactly {_braced(kind.parts)}, and uses {_braced(found)}"
+                    f"template {self.name!r}: {kind} must use exactly {_braced(kind.parts)}, not {_braced(found)}"
                 )
 
     def words(self, kind: Kind) -> str:
@@ -133,19 +129,10 @@ class Template:
 
     def render(self, prompt: Prompt) -> str:
         """Return the user message. White space at the ends of a chunk is removed; nothing else is changed."""
-        return "".join(self.parts(prompt))
-
-    def parts(self, prompt: Prompt) -> list[str]:
-        """Return the user message in pieces: the template's text alternates with the question, memory or chunk."""
-        displayed = {"question": prompt.question, "memory": prompt.memory or self.empty_memory}
+        displayed = {"question": prompt.question, "memory": prompt.memory or self.empty_memory, None: ""}
         if prompt.chunk is not None:
             displayed["chunk"] = prompt.chunk.text.strip()
-        pieces = []
-        for words, part in _pieces(self.words(prompt.kind)):
-            pieces.append(words)
-            if part is not None:
-                pieces.append(displayed[part])
-        return pieces
+        return "".join(f"{words}{displayed[part]}" for words, part in _pieces(self.words(prompt.kind)))
 
     def wording(self, kind: Kind) -> tuple[tuple[str, str | None], ...]:
         """Return the literal texts of a kind of prompt, each with the name of the part that follows it, if any."""
@@ -187,8 +174,7 @@ class Encoder:
     ):
         if budget.thinking_tokens and tokenizer.thoughts.closed:
             raise BudgetError(
-                f"thinking_tokens is {budget.thinking_tokens:,}, and the model's chat template switches thinking off; "
-                "set thinking_tokens to 0, or switch thinking on"
+                f"thinking_tokens is {budget.thinking_tokens:,}, and the model's chat template switches thinking off"
             )
         self.tokenizer = tokenizer
         self.template = template
@@ -258,31 +244,17 @@ class Encoder:
 
         ``whose`` names the limit in the message, such as "the model's window".
         """
-        needs = {kind: self.window_of({kind: n}) for kind, n in (prompts or self._prompts).items()}
+        prompts = prompts or self._prompts
+        needs = {kind: self.window_of({kind: memories}) for kind, memories in prompts.items()}
         widest = max(needs, key=needs.get)
         if needs[widest] <= allowed:
             return
-        memories = (prompts or self._prompts)[widest]
-        terms = [f"template {self.overhead(widest):,}"]
-        terms += [f"{part} {size:,}" for part, size in self._sizes(widest, memories).items()]
-        terms += [f"reply {self.reply_limit(widest):,}"]
-        most = min(self._most_chunk_tokens(kind, need - allowed) for kind, need in needs.items())
-        fix = "memory_tokens, answer_tokens or question_tokens"
-        if most >= 1:
-            fix = f"chunk_tokens to at most {most:,}"
+        sizes = {"template": self.overhead(widest)} | self._sizes(widest, prompts[widest])
+        terms = [f"{part} {size:,}" for part, size in (sizes | {"reply": self.reply_limit(widest)}).items()]
         raise BudgetError(
-            f"a turn can need {needs[widest]:,} tokens ({' + '.join(terms)}) and {whose} allows {allowed:,}; "
-            f"lower {fix}"
+            f"a turn can need {needs[widest]:,} tokens ({' + '.join(terms)}) and {whose} allows {allowed:,}; lower "
+            "chunk_tokens or the budget's other sizes"
         )
-
-    def _most_chunk_tokens(self, kind: Kind, excess: int) -> int:
-        """Return the most chunk_tokens with which a kind of prompt has ``excess`` tokens less; 0 if none has."""
-        if excess <= 0:
-            return self.budget.chunk_tokens
-        places = [part for _, part in self.template.wording(kind)].count("chunk")
-        if kind == Kind.MERGE or not places:
-            return 0
-        return self.budget.chunk_tokens - -(-excess // places)
 
     def require_question(self, question: str, what: str = "the question") -> None:
         """Raise :class:`BudgetError`, which calls the question ``what``, if it exceeds ``question_tokens``."""
@@ -312,17 +284,12 @@ class Encoder:
 
     def _too_long(self, prompt: Prompt, tokens: int, limit: int) -> str:
         texts = {"memory": prompt.memory, "chunk": prompt.chunk.text if prompt.chunk else ""}
-        sizes = {part: self.tokenizer.count(text) for part, text in texts.items() if part in prompt.kind.parts and text}
-        what = " and ".join(f"a {part} of {size:,} tokens" for part, size in sizes.items())
+        sizes = [f"a {part} of {self.tokenizer.count(text):,} tokens" for part, text in texts.items() if text]
         fix = ""
         if prompt.kind == Kind.DIRECT:
             most = max(prompt.chunk.tokens, self.budget.chunk_tokens + tokens - limit)
             fix = f"; raise chunk_tokens to {most:,} if the window holds it, or read with a memory"
-        elif sizes.get("memory", 0) > self._sizes(prompt.kind, prompt.memories)["memory"]:
-            fix = (
-                "; a reader that displays several memories says how many, in @reader({...}) and in "
-                "Prompt(..., memories=...)"
-            )
+        what = " and ".join(sizes)
         return f"the {prompt.kind} prompt is {tokens:,} tokens with {what}, and the budget allows {limit:,}{fix}"
 
     def interpret(self, prompt: Prompt, request: Request, raw: Reply) -> Reply:
@@ -370,16 +337,11 @@ def template_path(name: str) -> Path:
     return here if here.is_file() else paths.input_path(name)
 
 
-def _stripped(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a table whose texts, including those in nested tables, have no white space at their ends."""
-    stripped = {}
-    for name, value in entries.items():
-        if isinstance(value, str):
-            value = value.strip()
-        elif isinstance(value, Mapping):
-            value = _stripped(value)
-        stripped[name] = value
-    return stripped
+def _stripped(value: Any) -> Any:
+    """Return a text, or the texts of a table, without white space at their ends."""
+    if isinstance(value, Mapping):
+        return {name: _stripped(entry) for name, entry in value.items()}
+    return value.strip() if isinstance(value, str) else value
 
 
 @lru_cache(maxsize=64)
@@ -389,23 +351,12 @@ def _pieces(words: str) -> tuple[tuple[str, str | None], ...]:
     Raises :class:`ValueError` for braces that are neither doubled nor around a part, and for a part with a conversion
     or a format: ``{question:>9}`` would make a prompt that no budget has counted.
     """
-    doubled = "write {{ and }} for braces in the text"
-    try:
-        parsed = list(string.Formatter().parse(words))
-    except ValueError as odd:
-        raise ValueError(f"{odd}; {doubled}") from odd
     pieces = []
-    for literal, part, form, conversion in parsed:
-        if part is not None and part not in PARTS:
-            raise ValueError(f"{f'{{{part:.40}}}'!r} is none of the parts {_braced(PARTS)}; {doubled}")
-        if form or conversion:
-            written = f"{{{part}"
-            if conversion:
-                written += f"!{conversion}"
-            if form:
-                written += f":{form}"
-            written += "}"
-            raise ValueError(f"{written:.60} has a conversion or a format, which parts do not take; write {{{part}}}")
+    for literal, part, form, conversion in string.Formatter().parse(words):
+        if form or conversion or part not in (None, *PARTS):
+            raise ValueError(
+                f"{{{part:.40}}} must be one of {_braced(PARTS)}; write {{{{ and }}}} for braces in the text"
+            )
         pieces.append((literal, part))
     return tuple(pieces)
 

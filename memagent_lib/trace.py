@@ -131,10 +131,7 @@ class Reply:
 
     def to_record(self) -> dict[str, Any]:
         """Return the fields that journals and records store, as plain JSON types; ``Reply(**record)`` restores them."""
-        record = {name: getattr(self, name) for name in REPLY_FIELDS}
-        if not self.sampling_left_out:  # so are nearly all
-            del record["sampling_left_out"]
-        return record
+        return {name: getattr(self, name) for name in REPLY_FIELDS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,14 +313,10 @@ REPLY_FIELDS = tuple(each.name for each in fields(Reply) if each.name not in _TR
 
 def _turn_row(number: int, turn: Turn) -> tuple[Any, ...]:
     prompt = turn.prompt
-    reply = turn.reply
-    start = end = None
-    if prompt.chunk is not None:
-        start = prompt.chunk.start
-        end = prompt.chunk.end
-    costs = (getattr(reply, name) for name in _COSTS)
+    place = (prompt.chunk.start, prompt.chunk.end) if prompt.chunk else (None, None)
+    costs = (getattr(turn.reply, name) for name in _COSTS)
     bad = str(turn.bad_memory) if turn.bad_memory else None
-    return (number, prompt.kind.name, start, end, prompt.memory, reply.text, *costs, bad)
+    return (number, prompt.kind.name, *place, prompt.memory, turn.reply.text, *costs, bad)
 
 
 def _turn_record(turn: Turn, question: str) -> dict[str, Any]:

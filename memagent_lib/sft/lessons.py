@@ -69,9 +69,7 @@ def lessons_from_examples(
         raise ValueError(f"the reader {reader.name!r} has no memory that a teacher could write")
     for example in examples:
         if not example.evidence:
-            raise ValueError(
-                f"example {example.id!r} has no evidence for a teacher; set data.traces instead"
-            )
+            raise ValueError(f"example {example.id!r} has no evidence for a teacher; set data.traces instead")
         yield from _reading(example, encoder, _Teacher.of(example, encoder, config), reader)
 
 
