@@ -111,9 +111,7 @@ class _Session:
     The store has replies as they came, so a repeated reading judges them again, with the same result.
     """
 
-    def __init__(
-        self, session: ReaderSession, encoder: Encoder, observer: Observer, on_bad_memory: OnBadMemory
-    ) -> None:
+    def __init__(self, session: ReaderSession, encoder: Encoder, observer: Observer, on_bad_memory: OnBadMemory):
         self._session = session
         self._encoder = encoder
         self._observer = observer
@@ -138,9 +136,8 @@ class _Session:
         self._parallel = isinstance(prompts, tuple)
         if not self._parallel:
             prompts = (prompts,)
-        odd = next((type(prompt).__name__ for prompt in prompts if not isinstance(prompt, Prompt)), None)
-        if odd:
-            raise ReaderError(f"the reader yields {odd}; yield a Prompt, or a tuple of Prompts")
+        if not all(isinstance(prompt, Prompt) for prompt in prompts):
+            raise ReaderError(f"a reader must yield a Prompt or a tuple of Prompts, got {prompts!r:.80}")
         self._pending = [self._prepare(prompt) for prompt in prompts]
         return self._pending
 
@@ -173,16 +170,10 @@ class _Session:
 
     def _prepare(self, prompt: Prompt) -> _Pending:
         stored = self._stored(prompt)
-        if stored is not None:
-            return _Pending(prompt, reply=stored)
-        return _Pending(prompt, self._encoder.encode(prompt))
+        return _Pending(prompt, None if stored else self._encoder.encode(prompt), reply=stored)
 
     def _stored(self, prompt: Prompt) -> Reply | None:
-        stored = self._observer.store.find(prompt) if self._observer.store else None
-        # This thought was stored while bad memories were not taken; taken now, it would be an empty memory.
-        if stored and _is_thought(stored) and self._on_bad_memory is OnBadMemory.TAKE and not prompt.kind.answers:
-            return None
-        return stored
+        return self._observer.store.find(prompt) if self._observer.store else None
 
     def _is_sent_again(self, pending: _Pending) -> bool:
         """Judge a settled reply, and prepare the second attempt if there is to be one."""
@@ -203,7 +194,7 @@ class _Session:
     def _fault(self, prompt: Prompt, reply: Reply) -> Fault | None:
         if not prompt.kind.writes_memory:
             return None
-        if _is_thought(reply):
+        if reply.thinking and reply.cut and not reply.text:
             return Fault.UNFINISHED
         opened = _opened(prompt, reply)
         if opened.text == prompt.old_memory:
@@ -211,14 +202,9 @@ class _Session:
         if prompt.kind.malformed and prompt.kind.malformed(opened.text):
             return Fault.COMMAND
         template = self._encoder.template
-        parts = PromptParts(
-            memory=prompt.memory,
-            chunk=prompt.chunk.text if prompt.chunk else "",
-            question=prompt.question,
-            wording=template.wording(prompt.kind),
-            empty_memory=template.empty_memory,
-        )
-        return fault_of(opened.text, parts)
+        chunk = prompt.chunk.text if prompt.chunk else ""
+        wording = template.wording(prompt.kind)
+        return fault_of(opened.text, PromptParts(prompt.memory, chunk, prompt.question, wording, template.empty_memory))
 
     def _turn(self, pending: _Pending) -> Turn:
         prompt = pending.prompt
@@ -242,11 +228,6 @@ class _Session:
 def _opened(prompt: Prompt, reply: Reply) -> Reply:
     opened = prompt.kind.opened
     return opened(reply, prompt.old_memory) if opened else reply
-
-
-def _is_thought(reply: Reply) -> bool:
-    """Whether nothing but a thought came before the token limit."""
-    return bool(reply.thinking) and reply.cut and not reply.text
 
 
 async def drive(

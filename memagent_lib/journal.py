@@ -69,22 +69,6 @@ class Journal:
         """Return the store for the turns of one reading."""
         return ReadingTurns(self, key)
 
-    def take_reply(self, key: str, turn: str) -> Reply | None:
-        """Return the next stored reply to the prompt with the digest ``turn`` in the reading ``key``, or ``None``.
-
-        Each stored reply is returned only once.
-        """
-        with self._lock:
-            waiting = self._turns[key].get(turn)
-            if not waiting:
-                return None
-            line = waiting.popleft()
-        return Reply(**self._read(line)["reply"])
-
-    def append_reply(self, key: str, turn: str, reply: Reply) -> None:
-        """Store a reply to the prompt with the digest ``turn`` in the reading ``key``."""
-        self._write({"reading": key, "turn": turn, "reply": reply.to_record()})
-
     def finish(self, key: str, record: Mapping[str, Any], failed: bool = False) -> None:
         """Store the record of a finished reading. A later record with the same key replaces it.
 
@@ -200,10 +184,14 @@ class ReadingTurns(NamedTuple):
     key: str
 
     def find(self, prompt: Prompt) -> Reply | None:
-        return self.journal.take_reply(self.key, key_of(prompt))
+        """Return the next stored reply to ``prompt``, each once, or ``None``."""
+        with self.journal._lock:
+            waiting = self.journal._turns[self.key].get(key_of(prompt))
+            line = waiting.popleft() if waiting else None
+        return Reply(**self.journal._read(line)["reply"]) if line else None
 
     def append(self, prompt: Prompt, reply: Reply) -> None:
-        self.journal.append_reply(self.key, key_of(prompt), reply)
+        self.journal._write({"reading": self.key, "turn": key_of(prompt), "reply": reply.to_record()})
 
 
 def records(path: str | Path) -> Iterator[dict[str, Any]]:

@@ -191,7 +191,7 @@ class MemAgentLoop(AgentLoopBase):
         if self.folder and rollout == 0 and number is not None and number < TRACED_PROMPTS:
             save_rollout(self.folder.traces, result, step)
         rewards = {name: function(result) for name, function in self._reward_functions.items()}
-        of_turns = {name: values for name, values in rewards.items() if isinstance(values, list)}
+        of_turns = {name: values for name, values in rewards.items() if isinstance(values, list | tuple)}
         of_end = {name: value for name, value in rewards.items() if name not in of_turns}
         reward = self._reward(trace, verdict.value)
         reward += sum(self.rewards[name] * value for name, value in of_end.items() if value is not None)

@@ -31,7 +31,7 @@ EVIDENCE = "evidence"
 
 def evidence(result: Result) -> list[float | None]:
     """Return the share of the evidence that each turn noted and retained (``train.evidence_reward``)."""
-    return result.diagnosis.steps
+    return list(result.diagnosis.steps)
 
 
 def reward_named(name: str, reader: str) -> Reward:

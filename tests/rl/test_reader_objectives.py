@@ -137,6 +137,13 @@ async def test_overwrite_gives_every_turn_the_final_advantage(tokenizer, advanta
     assert found == [[0.5] * 4, [-0.5] * 4]
 
 
+async def test_evidence_is_rewarded_at_the_turn_that_notes_it(tokenizer, advantages):
+    right = in_order("-", "code 4711", "code 4711", "4711")
+    task = example(tokenizer, 1, 3)
+    found, _ = await advantages("overwrite", task, right, in_order("-", "-", "-", "4711"), rewards={"evidence": 0.2})
+    assert found == [[0.0, pytest.approx(0.1), 0.0, 0.0], [0.0, pytest.approx(-0.1), 0.0, 0.0]]
+
+
 # The objectives of the study of readers.
 GRU_MEM = objectives()["gated"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 from reading_by_hand import play
@@ -30,7 +29,7 @@ def encoder(tokenizer) -> Encoder:
 
 @pytest.fixture(scope="module")
 def examples(tokenizer) -> list[Example]:
-    return list(make("needle", 40, 1, tokenizer, chunks=3, chunk_tokens=300))
+    return list(make("needle", 24, 1, tokenizer, chunks=3, chunk_tokens=300))
 
 
 def taught(examples, encoder, **settings):
@@ -43,12 +42,6 @@ def test_an_example_gives_a_lesson_per_chunk_and_an_answer(examples, encoder):
         assert [prompt.kind for prompt, _ in lessons] == [Kind.READ] * 3 + [Kind.ANSWER]
         assert all(prompt.question == example.question for prompt, _ in lessons)
         assert "".join(prompt.chunk.text for prompt, _ in lessons[:3]) == example.document
-
-
-def test_each_reply_is_the_next_memory(examples, encoder):
-    for lessons in taught(examples, encoder):
-        for (_, reply), (after, _) in pairwise(lessons[:3]):
-            assert after.memory == ("" if reply == encoder.template.empty_memory else reply)
 
 
 def test_the_blind_teacher_copies_whatever_is_stated(examples, encoder):
@@ -108,16 +101,11 @@ def changing(tokenizer, *, values, evidence):
     return [reply for _, reply in reads], answer.reply
 
 
-def test_an_aware_teacher_replaces_a_value_when_the_text_does(tokenizer):
-    memories, answer = changing(tokenizer, values=[310, 520, 740], evidence=740)
-    assert memories == [f"red door: The code of the red door is {value}." for value in (310, 520, 740)]
-    assert answer == "\\boxed{740}"
-
-
-def test_evidence_is_kept_when_the_text_goes_on(tokenizer):
-    memories, answer = changing(tokenizer, values=[310, 520, 740], evidence=520)
-    assert memories == [f"red door: The code of the red door is {value}." for value in (310, 520, 520)]
-    assert answer == "\\boxed{520}"
+@pytest.mark.parametrize("evidence", [740, 520])
+def test_an_aware_teacher_replaces_a_value_until_it_is_the_evidence(tokenizer, evidence):
+    memories, answer = changing(tokenizer, values=[310, 520, 740], evidence=evidence)
+    assert memories == [f"red door: The code of the red door is {value}." for value in (310, 520, evidence)]
+    assert answer == f"\\boxed{{{evidence}}}"
 
 
 def test_evidence_that_the_expression_misses_is_found(examples):
@@ -138,6 +126,10 @@ def test_an_answer_is_right_only_if_the_memory_has_the_evidence(examples, encode
         known += has
         assert reply == (f"\\boxed{{{example.answers[0]}}}" if has else "\\boxed{unknown}")
     assert 16 <= known <= 38
+    form = r"{evidence} \boxed{ {answer}}"  # evidence may be quoted first
+    for lessons, example in zip(taught(examples, encoder, known=1.0, answer=form), examples, strict=True):
+        start, end = example.evidence[0]
+        assert lessons[3][1] == f"{example.document[start:end]} \\boxed{{ {example.answers[0]}}}"
 
 
 def test_lessons_are_a_function_of_seed_and_example(examples, encoder):
@@ -146,16 +138,37 @@ def test_lessons_are_a_function_of_seed_and_example(examples, encoder):
     assert taught(examples, encoder) != taught(examples, encoder, seed=1)
 
 
-def test_a_memory_stays_within_its_budget(examples, tokenizer):
-    small = Encoder(tokenizer, Template.load("short"), replace(BUDGET, memory_tokens=60))
-    for prompt, reply in lessons_from_examples(examples, small, SftConfig(statements=FACT)):
-        assert tokenizer.count(reply) < small.reply_limit(prompt.kind)
-
-
-def test_an_example_without_evidence_is_refused_by_its_id(encoder):
+def test_what_no_teacher_can_teach_is_refused(examples, encoder):
     example = Example(id="mine-3", task="own", question="Who?", document="A text.", answers=("me",))
-    with pytest.raises(ValueError, match=r"example 'mine-3' has no evidence.*set data\.traces"):
+    with pytest.raises(ValueError, match="mine-3"):
         list(lessons_from_examples([example], encoder, SftConfig()))
+    with pytest.raises(ValueError, match="blind"):
+        by_reader("blind", examples, encoder)
+    lesson = next(lessons_from_examples(examples, encoder, SftConfig(statements=FACT)))
+    with pytest.raises(ValueError, match=r"1,201 .* 240"):
+        rows([lesson._replace(reply="word " * 300)], encoder)
+
+
+@pytest.mark.parametrize(
+    ("table", "setting"),
+    [
+        ({"data": {}}, "train"),
+        ({"data": {"train": "a.parquet", "traces": "runs/b"}}, "traces"),
+        ({"model": {"path": "m", "average_with": "x"}}, "average_with"),
+        ({"tracking": {"run_id": "abc"}}, "run_id"),
+        ({"sft": {"statements": "("}}, "statements"),
+        ({"sft": {"known": 1.5}}, "known"),
+        ({"sft": {"answer": "yes"}}, "answer"),
+        ({"sft": {"shares": {"keep": 0.9, "done": 0.2}}}, "shares"),
+        ({"sft": {"lr": float("inf")}}, "lr"),
+        ({"sft": {"warmup_steps": 200}}, "warmup_steps"),
+        ({"sft": {"stepz": 4}}, "stepz"),
+    ],
+)
+def test_a_wrong_recipe_names_the_setting(table, setting):
+    tables = {"model": {"path": "m"}, "data": {"train": "a.parquet"}, "reading": {}} | table
+    with pytest.raises(ValueError, match=setting):
+        SftRecipe.from_tables(tables)
 
 
 def reading(example: Example, answer: str, words: int = 1, finish_reason: str = "stop") -> Result:
@@ -183,31 +196,6 @@ def test_a_row_is_the_readers_prompt_and_a_reply_with_an_end(examples, encoder):
     (row,) = rows([lesson], encoder)
     assert tuple(row.prompt) == encoder.encode(lesson.prompt).ids
     assert row.reply == [*encoder.tokenizer.encode(lesson.reply), encoder.tokenizer.end_ids[0]]
-
-
-def test_a_reply_beyond_its_budget_is_refused_with_both_numbers(examples, encoder):
-    lesson = next(lessons_from_examples(examples, encoder, SftConfig(statements=FACT)))
-    long = lesson._replace(reply="word " * 300)
-    with pytest.raises(ValueError, match=r"a lesson's read reply is 1,201 tokens and the budget allows 240"):
-        rows([long], encoder)
-
-
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ({"data": {}}, "exactly one of train .* and traces"),
-        ({"data": {"train": "a.parquet", "traces": "runs/b"}}, "exactly one of train .* and traces"),
-        ({"sft": {"statements": "("}}, "statements is no regular expression: .*in '\\('"),
-        ({"sft": {"known": 1.5}}, "known must be between 0 and 1"),
-        ({"sft": {"answer": "yes"}}, "answer must contain {answer}, which the answer replaces, got 'yes'"),
-        ({"sft": {"shares": {"keep": 0.9, "done": 0.2}}}, "shares"),
-        ({"sft": {"stepz": 4}}, "stepz"),
-    ],
-)
-def test_a_wrong_recipe_says_what_is_wrong(table, message):
-    tables = {"model": {"path": "m"}, "data": {"train": "a.parquet"}, "reading": {}} | table
-    with pytest.raises(ValueError, match=message):
-        SftRecipe.from_tables(tables)
 
 
 # Every reader has lessons, in the form that it parses.
@@ -268,16 +256,6 @@ def test_the_aware_teacher_gates_by_the_evidence(examples, encoder):
         assert answer.memory == (needle if whole[-1] else "") or needle in answer.memory
 
 
-def test_a_drawn_recall_names_a_statement_that_was_dropped(examples, encoder):
-    found = by_reader("recall", examples, encoder, shares={"request": 1.0})
-    requests = [(prompt, reply) for prompt, reply in found if "RECALL:" in reply]
-    assert requests
-    for _, reply in requests:
-        memory, _, words = reply.rpartition("\nRECALL: ")
-        assert words.startswith("The code of the")
-        assert words not in memory
-
-
 def test_the_shares_of_commands_are_those_of_the_recipe(examples, encoder):
     found = [reply for prompt, reply in by_reader("gated", examples, encoder, shares={"keep": 1.0, "done": 0.0})]
     assert set(found[:3]) == {"KEEP"}
@@ -298,7 +276,7 @@ def test_a_traces_commands_are_part_of_its_lessons(examples):
     )
     found = list(lessons_from_traces([result], reader_named("gated")))
     assert [reply for _, reply in found] == ["KEEP", "DONE\nnew", turns[-1].reply.text]
-    with pytest.raises(ValueError, match=r"is of the reader 'gated' and the recipe trains 'overwrite'; set reading\.r"):
+    with pytest.raises(ValueError, match=r"'gated'.*reading\.reader"):
         list(lessons_from_traces([result]))
 
 
@@ -313,23 +291,6 @@ def test_bad_memories_are_no_lessons_and_are_counted(examples):
     assert left_out == {"comment": 1}
 
 
-def test_an_answer_may_quote_its_evidence_first(examples, encoder):
-    form = r"{evidence} \boxed{ {answer}}"
-    for lessons, example in zip(taught(examples, encoder, known=1.0, answer=form), examples, strict=True):
-        start, end = example.evidence[0]
-        assert lessons[3][1] == f"{example.document[start:end]} \\boxed{{ {example.answers[0]}}}"
-
-
-def test_a_reader_without_a_memory_has_no_teacher(examples, encoder):
-    with pytest.raises(ValueError, match="the reader 'blind' has no memory that a teacher could write"):
-        by_reader("blind", examples, encoder)
-
-
-def test_a_match_of_nothing_is_no_statement(examples, encoder):
-    found = list(lessons_from_examples(examples, encoder, SftConfig(statements=f"(?:{FACT})?")))
-    assert found == list(lessons_from_examples(examples, encoder, SftConfig(statements=FACT)))
-
-
 def test_evidence_that_is_stated_twice_is_noted_once(encoder):
     fact = "The code of the red owl is 7."
     document = f"{fact} It rained. {fact}"
@@ -339,10 +300,3 @@ def test_evidence_that_is_stated_twice_is_noted_once(encoder):
     config = SftConfig(statements=FACT, teacher="aware", known=1.0)
     read, answer = lessons_from_examples([example], encoder, config)
     assert (read.reply, answer.prompt.memory, answer.reply) == (fact, fact, "\\boxed{7}")
-
-
-def test_braces_in_the_evidence_stay_as_they_are(encoder):
-    fact = "The code of the red owl is {answer}."
-    example = Example(id="a", task="own", question="?", document=fact, answers=("7",), evidence=((0, len(fact)),))
-    config = SftConfig(statements=r"The code[^.]*\.", known=1.0, answer="{evidence} So {answer}")
-    assert list(lessons_from_examples([example], encoder, config))[-1].reply == f"{fact} So 7"
