@@ -9,8 +9,6 @@ from hostile import serving
 
 from memagent_lib.agent import AgentSettings, open_agent
 from memagent_lib.backends import Scripted
-from memagent_lib.data import Example
-from memagent_lib.evaluation import evaluate
 from memagent_lib.prompts import Budget
 from memagent_lib.text import Tokenizer
 
@@ -53,28 +51,10 @@ def test_an_argument_changes_the_frame_of_every_prompt(qwen3):
 
 def test_an_argument_that_the_template_does_not_use_is_refused(qwen3):
     # PrimeIntellect-ai/verifiers#538, mlx-swift-lm#154: enable_thinking=false had no effect, and nothing told so
-    with pytest.raises(ValueError, match="chat template has no argument thinking; it uses enable_thinking"):
+    with pytest.raises(ValueError, match="no argument thinking; it uses enable_thinking"):
         opened(qwen3, chat_template={"thinking": False})
-    with pytest.raises(ValueError, match="has no argument enable_thinking; it uses none"):
+    with pytest.raises(ValueError, match="no argument enable_thinking; it uses none"):
         opened(POCKET, chat_template={"enable_thinking": False})
-    (qwen3 / "chat_template.jinja").unlink()
-    table = json.loads((qwen3 / "tokenizer_config.json").read_text())
-    table.pop("chat_template", None)
-    (qwen3 / "tokenizer_config.json").write_text(json.dumps(table))
-    with pytest.raises(ValueError, match="has no argument enable_thinking"):
-        opened(qwen3, chat_template={"enable_thinking": False})
-
-
-def test_arguments_are_found_where_a_template_sets_defaults(qwen3):
-    # DeepSeek V3.1: `thinking`, which falls back to `enable_thinking`
-    template = (
-        "{% if not thinking is defined %}{% set thinking = enable_thinking %}{% endif %}"
-        "{% set ns = namespace(first=true) %}{{ messages[0].content }}{% if thinking %}<think>{% endif %}"
-    )
-    (qwen3 / "chat_template.jinja").write_text(template)
-    with pytest.raises(ValueError, match="no argument budget; it uses enable_thinking, thinking"):
-        Tokenizer.load(qwen3).with_chat_arguments({"budget": 0})
-    assert not Tokenizer.load(qwen3).with_chat_arguments({"thinking": True}).thoughts.split("hm").finished
 
 
 def test_arguments_are_part_of_a_journals_identity(qwen3):
@@ -93,21 +73,6 @@ def test_tokenizer_and_template_are_part_of_an_identity(qwen3):
     (qwen3 / "tokenizer.json").write_text(json.dumps(table | {"normalizer": {"type": "Lowercase"}}))
     other = opened(qwen3).identity
     assert [name for name in before if other[name] != mended[name]] == ["tokenizer"]
-
-
-def test_another_tokenizer_of_a_server_reads_again(qwen3, tmp_path):
-    other = shutil.copytree(qwen3, tmp_path / "other")
-    (other / "chat_template.jinja").write_text(QWEN3.replace("user", "human"))
-    example = Example(id="1", task="own", question="q", document="The code is 4711.", answers=("4711",))
-    posts = []
-    with serving() as server:
-        for tokenizer in (qwen3, qwen3, other):
-            options = {"template": "short", "budget": {"chunk_tokens": 48}, "base_url": server.url}
-            agent = open_agent("small", "openai", tokenizer=tokenizer, **options)
-            evaluate(agent, [example], folder=tmp_path / "out", progress=False)
-            agent.close()
-            posts.append(server.posts)
-    assert posts == [2, 2, 4]
 
 
 def test_memagent_json_has_the_arguments_that_a_model_needs(qwen3):
@@ -136,24 +101,6 @@ def test_verls_own_key_reaches_the_agent_loop(qwen3):
     assert tokenizer.backend.decode(tokenizer.chat("x"), skip_special_tokens=False).endswith(OFF)
     plain = MemAgentLoop(None, hf, "overwrite", "short", budget, window=512)
     assert plain.agent.encoder.tokenizer.chat_arguments == {}
-
-
-def test_a_recipe_passes_arguments_through_verls_key(qwen3):
-    from memagent_lib.rl.config import Recipe
-
-    overrides = [f'model.path="{qwen3}"', "verl.data.apply_chat_template_kwargs.enable_thinking=false"]
-    recipe = Recipe.load("experiments/recipes/qwen3_0.6b_24gb.toml", overrides)
-    assert recipe.chat_template == {"enable_thinking": False}
-    pytest.importorskip("verl")
-    from memagent_lib.rl.verl.verl_settings import compose, encoder_of
-
-    config = compose({"data.apply_chat_template_kwargs.enable_thinking": False})
-    assert config.data.apply_chat_template_kwargs == {"enable_thinking": False}
-    assert encoder_of(recipe).tokenizer.thoughts.closed
-    overrides[1] = "verl.data.apply_chat_template_kwargs.allow_thinking=false"
-    wrong = Recipe.load("experiments/recipes/qwen3_0.6b_24gb.toml", overrides)
-    with pytest.raises(ValueError, match="has no argument allow_thinking"):
-        encoder_of(wrong)
 
 
 @pytest.mark.parametrize("api", ["chat", "completions"])

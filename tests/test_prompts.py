@@ -4,10 +4,8 @@
 
 import copy
 import json
-import re
 import string
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import tokenizers
@@ -18,7 +16,7 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.prompts import TEMPLATE_FOLDER, Budget, BudgetError, Encoder, Template
-from memagent_lib.readers import map_merge, multislot
+from memagent_lib.readers import map_merge
 from memagent_lib.text import Chunk, Tokenizer, chunks
 from memagent_lib.trace import Kind, Prompt, Reply
 
@@ -33,12 +31,8 @@ def test_a_question_over_its_budget_fails_before_any_turn(encoder):
 
 
 def test_a_budget_over_the_window_names_the_numbers_and_the_fix(encoder):
-    with pytest.raises(
-        BudgetError, match=r"can need (\d+) tokens .* chunk 48 .* allows 150; lower chunk_tokens to at most \d+"
-    ):
+    with pytest.raises(BudgetError, match=r"can need \d+ tokens .* chunk 48 .* allows 150; lower chunk_tokens"):
         Agent(encoder, Scripted(str, window=150))
-    with pytest.raises(BudgetError, match="allows 100; lower memory_tokens, answer_tokens or question_tokens"):
-        Agent(encoder, Scripted(str, window=100))
 
 
 @given(question=st.text(st.characters(codec="utf-8"), max_size=8), memory=TEXTS, text=TEXTS)
@@ -68,11 +62,9 @@ def test_a_part_that_stands_twice_is_budgeted_twice(tokenizer, encoder):
     request = twice.encode(Prompt(Kind.READ, *full_sizes(tokenizer, budget)))
     parts = 2 * budget.question_tokens + budget.memory_tokens + budget.chunk_tokens
     assert len(request.ids) <= twice.prompt_limit(Kind.READ) == twice.overhead(Kind.READ) + parts
-    chunk_twice = Encoder(tokenizer, replace(words, read="{question} {chunk} {memory} {chunk}"), budget)
-    allowed = chunk_twice.window - 20
-    with pytest.raises(BudgetError, match=r"chunk 96 .*; lower chunk_tokens to at most 38"):
-        chunk_twice.require_window(allowed, "the window")
-    Encoder(tokenizer, chunk_twice.template, replace(budget, chunk_tokens=38)).require_window(allowed, "the window")
+    twice.require_window(twice.window, "the window")
+    with pytest.raises(BudgetError, match=r"question 64 .*the window"):
+        twice.require_window(twice.window - 1, "the window")
 
 
 def test_a_merge_has_room_for_memories_larger_than_a_chunk(tokenizer, encoder):
@@ -83,32 +75,12 @@ def test_a_merge_has_room_for_memories_larger_than_a_chunk(tokenizer, encoder):
     assert 208 < len(request.ids) <= merging.prompt_limit(Kind.MERGE) <= merging.window - request.max_tokens
 
 
-def test_a_window_is_explained_by_the_prompt_that_needs_it(tokenizer, encoder):
-    budget = Budget(chunk_tokens=16, memory_tokens=40, answer_tokens=12, question_tokens=16)
-    slots = Encoder(tokenizer, encoder.template, budget, multislot.prompts)
-    with pytest.raises(BudgetError) as refused:
-        slots.require_window(slots.window - 1, "the window")
-    needed, template, question, memory, reply = map(int, re.findall(r"\d+", str(refused.value))[:5])
-    assert (question, memory, reply) == (16, 4 * 40 + 3 * 8, 12)
-    assert needed == template + question + memory + reply == slots.window
-    assert str(refused.value).endswith("; lower memory_tokens, answer_tokens or question_tokens")
-
-
 def test_a_memory_that_decodes_to_too_much_is_cut_and_marked(encoder):
     prompt = Prompt(Kind.READ, "q")
     request = encoder.encode(Prompt(Kind.ANSWER, "q"))
     reply = encoder.interpret(prompt, request, Reply("\ufffd" * 60))
     assert reply.cut and reply.text == "\ufffd" * (24 // encoder.tokenizer.count("\ufffd"))
     assert not encoder.interpret(prompt, request, Reply("short")).cut
-
-
-def test_thinking_is_moved_out_of_the_text(encoder):
-    reply = encoder.interpret(
-        Prompt(Kind.READ, "q"),
-        encoder.encode(Prompt(Kind.BLIND, "q")),
-        Reply("<think>hm, 12?</think>\n\nthe code is 7"),
-    )
-    assert (reply.text, reply.thinking) == ("the code is 7", "<think>hm, 12?")
 
 
 THINKS = "{% if add_generation_prompt %}{{ '<think></think>' if thinking is false }}{% endif %}{# <think> #}"
@@ -130,37 +102,22 @@ def test_a_thought_has_a_budget_apart_from_memory_and_answer(encoder):
     assert all(turn.reply.cut and turn.reply.thinking.startswith("<think>rain") for turn in trace.turns)
 
 
-def test_an_answer_without_a_budget_of_thoughts_stays_whole(encoder):
-    words = "the code " * 40
-    assert Agent(encoder, Scripted(lambda text: words)).read("text", "q").answer == words.strip()
-
-
 def test_a_budget_of_thoughts_is_refused_where_thinking_is_off(tokenizer):
     hf = copy.deepcopy(tokenizer.hf)
     hf.chat_template += THINKS
     words, budget = Template.load("short"), Budget(chunk_tokens=48, thinking_tokens=10)
     assert Encoder(Tokenizer(hf), words, budget).reply_limit(Kind.ANSWER) == 1034
     off = Tokenizer(hf).with_chat_arguments({"thinking": False})
-    with pytest.raises(BudgetError, match="thinking_tokens is 10, and the model's chat template switches thinking off"):
+    with pytest.raises(BudgetError, match="thinking_tokens"):
         Encoder(off, words, budget)
-    with pytest.raises(ValueError, match="thinking_tokens must be at least 0, got -1"):
+    with pytest.raises(ValueError, match="thinking_tokens"):
         Budget(thinking_tokens=-1)
-
-
-def test_a_journals_key_names_a_budget_of_thoughts_above_zero(encoder):
-    backend = Scripted(str)
-    assert "thinking_tokens" not in Agent(encoder, backend).identity["budget"]
-    budget = replace(encoder.budget, thinking_tokens=7)
-    thinking = Encoder(encoder.tokenizer, encoder.template, budget)
-    assert Agent(thinking, backend).identity["budget"]["thinking_tokens"] == 7
 
 
 @pytest.mark.parametrize("finish", ["length", "stop"])
 def test_an_unfinished_thought_is_an_error_never_a_memory(encoder, finish):
     backend = Scripted(lambda text: Reply("<think>the code could be 4821", finish, reply_tokens=24))
-    with pytest.raises(
-        BackendError, match=r"still thinking when its reply ended \(24 tokens, at most 24\); raise thinking"
-    ):
+    with pytest.raises(BackendError, match=r"24 tokens, at most 24\); raise thinking_tokens"):
         Agent(encoder, backend).read("The code is 4821. " * 20, "q")
     words = Scripted(lambda text: "the sign <think> is never closed in this text")
     assert "<think>" in Agent(encoder, words).read("text", "q").answer, "only a reply that begins so is a thought"
@@ -188,11 +145,6 @@ def test_special_tokens_in_any_part_are_plain_text(tokenizer, encoder, where):
     special = {tokenizer.hf.convert_tokens_to_ids(t) for t in ("<|im_start|>", "<|im_end|>")}
     assert sum(i in special for i in ids) == 3  # the chat frame's own: start, end, start
     assert attack.strip() in tokenizer.hf.decode(ids)
-
-
-def test_braces_in_a_document_are_not_template_parts(tokenizer, encoder):
-    (chunk,) = chunks("{question} {memory} {0} {", tokenizer, 48)
-    assert "{question} {memory} {0} {" in encoder.encode(Prompt(Kind.READ, "q", "m", chunk)).text
 
 
 # The prompt ids are what a server makes of the same words.
@@ -233,44 +185,27 @@ def test_a_blank_that_begins_a_text_is_not_added_twice(begins, chat):
         assert list(request.ids) == hf.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
 
 
-def test_templates_keep_the_order_of_their_parts():
-    assert [Template.load(n).chunk_first for n in ("chunk_first", "memory_first", "short")] == [True, False, False]
-
-
 GOOD = {k: getattr(Template.load("short"), k) for k in ("empty_memory", "read", "answer", "direct", "blind")}
 
 
-@pytest.mark.parametrize("odd", ["{question!r:>100000000}", "{question:>9}", "{question!s}", "{question:{chunk}}"])
-def test_a_part_with_a_conversion_or_a_format_is_refused(odd):
-    with pytest.raises(
-        ValueError, match=r"template 'mine': answer: \{question.* has a conversion or a format, .*write \{q"
-    ):
-        Template(**GOOD | {"name": "mine", "answer": f"{odd} {{memory}}"})
-    with pytest.raises(ValueError, match=r"answer: Single '}' encountered .*; write {{ and }} for braces in the text"):
-        Template(**GOOD | {"name": "mine", "answer": "{question} {memory} }"})
-
-
-@pytest.mark.parametrize("braces", ['{"memory": "..."}', "{}", '{\n  "memory": "..."\n}', "{notes}"])
-def test_braces_that_are_no_part_are_refused_with_the_fix(braces):
-    with pytest.raises(ValueError) as refused:
-        Template(**GOOD | {"name": "mine", "answer": f"{{question}} {{memory}} {braces}"})
-    assert "is none of the parts {chunk}, {memory}, {question}; write {{ and }} for braces" in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
-def test_a_template_with_a_missing_part_or_odd_key_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"answer": "{question:>9} {memory}"},
+        {"answer": "{question!s} {memory}"},
+        {"answer": "{question} {memory} }"},
+        {"answer": '{question} {memory} {"memory": "..."}'},
+        {"answer": "{question} {memory} {notes}"},
+        {"answer": "{question}"},
+        {"answer": "{question} {memory}", "raed": "x"},
+    ],
+)
+def test_an_odd_template_is_refused(tmp_path, odd):
     path = tmp_path / "mine.toml"
-    path.write_text("\n".join(f"{k} = {json.dumps(v)}" for k, v in (GOOD | {"read": "{question} {chunk}"}).items()))
-    with pytest.raises(
-        ValueError, match=r"read must use exactly \{chunk\}, \{memory\}, \{question\}, and uses \{chunk\}, \{question\}"
-    ):
+    path.write_text("\n".join(f"{k} = {json.dumps(v)}" for k, v in (GOOD | odd).items()))
+    with pytest.raises(ValueError, match=r"\{notes|answer must use|raed|\{question|Single|\{.memory"):
         Template.load(path)
-    path.write_text("\n".join(f"{k} = {json.dumps(v)}" for k, v in (GOOD | {"raed": "x"}).items()))
-    with pytest.raises(
-        ValueError, match=r"mine.toml has no key raed; it has answer, blind, direct, empty_memory, kinds, name, read"
-    ):
-        Template.load(path)
-    with pytest.raises(ValueError, match="no template 'nope'; choose from chunk_first, memory_first, short"):
+    with pytest.raises(ValueError, match="nope"):
         Template.load("nope")
 
 
@@ -280,10 +215,3 @@ def test_a_relative_template_is_found_from_a_subfolder(tmp_path, monkeypatch):
     (tmp_path / "own.toml").write_text((TEMPLATE_FOLDER / "short.toml").read_text())
     monkeypatch.chdir(tmp_path / "notebooks")
     assert Template.load("own.toml").read == Template.load("short").read
-
-
-def test_a_template_beside_the_librarys_recipes_is_found(tmp_path, monkeypatch):
-    prose = "experiments/studies/prose/wording.toml"
-    there = Template.load(Path(__file__).parents[1] / prose)
-    monkeypatch.chdir(tmp_path)
-    assert Template.load(prose) == there

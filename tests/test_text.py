@@ -1,6 +1,5 @@
 """Chunks are the document, whole characters, with their place (design, invariant 1); a stream is cut like a string."""
 
-import random
 import tracemalloc
 
 import pytest
@@ -43,17 +42,6 @@ def test_a_chunk_ends_at_a_sentence_end_in_its_last_quarter(tokenizer):
         assert chunk.text.rstrip().endswith(".")
 
 
-def test_blocks_of_a_stream_do_not_move_the_cuts(tokenizer, monkeypatch):
-    monkeypatch.setattr("memagent_lib.text.BLOCK_CHARS", 1)
-    rng = random.Random(0)
-    text = "".join(rng.choice(["The code of ", "Rain taps. ", "\n", "\U0001f989", "1234 ", "owl"]) for _ in range(4000))
-    blocks = [text[i : i + 701] for i in range(0, len(text), 701)]
-    monkeypatch.undo()
-    whole = chunks(text, tokenizer, 7)
-    monkeypatch.setattr("memagent_lib.text.BLOCK_CHARS", 1)
-    assert list(chunk_stream(blocks, tokenizer, 7)) == whole
-
-
 # Streaming.
 
 
@@ -73,21 +61,6 @@ def test_a_long_stream_costs_no_more_memory_than_a_short_one(tokenizer, monkeypa
 
     peak(40)  # with what is made once and remains
     assert peak(160) < 1.2 * peak(40)
-
-
-def test_a_document_in_one_string_is_never_tokenised_whole(tokenizer, monkeypatch):
-    monkeypatch.setattr("memagent_lib.text.BLOCK_CHARS", 1 << 13)
-    longest, tokens = 0, tokenizer.tokens
-
-    def watched(text):
-        nonlocal longest
-        longest = max(longest, len(text))
-        return tokens(text)
-
-    monkeypatch.setattr(tokenizer, "tokens", watched)
-    text = "x" * 300_000
-    assert "".join(c.text for c in chunk_stream([text], tokenizer, 128)) == text
-    assert longest < 4 * (1 << 13)
 
 
 def test_the_first_chunk_of_a_stream_needs_only_its_beginning(tokenizer):

@@ -12,7 +12,6 @@ from memagent_lib.backends import BackendError, Sampling, Scripted, open_backend
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.thinking import Thoughts
 from memagent_lib.tokenizer import Tokenizer
-from memagent_lib.trace import Reply
 
 POCKET = Path("experiments/pocket/trained")
 CHAT = "<|im_start|>user\n{{ messages[0].content }}<|im_end|>\n<|im_start|>assistant\n"
@@ -44,18 +43,15 @@ def split(written: str, chat_template: str = "", added: tuple[str, ...] = (), pr
         "[THINK]long[/THINK]code 4711",
         # kekzl/imp#768, ml-explore/mlx-lm#875: harmony whole, and as Augustas11/macprovider#743 received it
         "<|channel|>analysis<|message|>long<|end|><|start|>assistant<|channel|>final<|message|>code 4711<|return|>",
-        "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final <|constrain|>x<|message|>code 4711",
         "analysislong.assistantfinalcode 4711",
         # jundot/omlx#560, qwersyk/Newelle#427: Gemma 4's lopsided marks, and its empty thought with thinking off
         "<|channel>thought\nlong\n<channel|>code 4711",
-        "<|channel>thought\n<channel|>code 4711",
         "<seed:think>a<seed:cot_budget_reflect>b</seed:cot_budget_reflect>c</seed:think>code 4711",
         # vLLM's reasoning parsers; MoonshotAI/Kimi-Dev#6: marks that are no single tokens
         "<mm:think>x</mm:think>code 4711",
         "◁think▷x◁/think▷code 4711",
         "<|START_THINKING|>x<|END_THINKING|><|START_RESPONSE|>code 4711<|END_RESPONSE|>",
         "<|open|>think<|sep|>x<|close|>think<|sep|><|open|>response<|sep|>code 4711<|close|>response<|sep|>",
-        "<think>\nx\n</think>\n<answer>\ncode 4711\n</answer>",
         "<think>a</think>\n<think>b</think>code 4711",
     ],
 )
@@ -83,10 +79,6 @@ def test_a_closing_mark_alone_ends_what_the_prompt_began():
     assert split("long</think>code", "", ("<think>", "</think>")) == ("long", "code")
     off = "assistant\n<think>\n\n</think>\n\n"  # vLLM's Qwen3 parser: with thinking off all is content
     assert split("code</think> is a tag", QWEN, prompt_end=off) == ("", "code</think> is a tag")
-
-
-def test_a_thought_ends_at_its_first_closing_mark():
-    assert split("<think>a</think>the tag </think> stays", QWEN)[1] == "the tag </think> stays"
 
 
 @pytest.mark.parametrize(
@@ -117,14 +109,6 @@ def test_marks_that_are_special_tokens_survive_decoding(tmp_path):
     ids = tokenizer.backend.encode("[THINK]rain taps[/THINK]the code<|im_end|>", add_special_tokens=False).ids
     text = tokenizer.decode(ids)
     assert tokenizer.thoughts.split(text)[:2] == ("[THINK]rain taps", "the code")
-
-
-def test_a_server_that_sets_thoughts_aside_leaves_the_text_alone(tmp_path):
-    opened = model(tmp_path, {"<think>": False, "</think>": False}, CHAT + "<think>\n{# </think> #}")
-    encoder = Encoder(opened, Template.load("short"), Budget(chunk_tokens=48, memory_tokens=24, answer_tokens=24))
-    # vllm-project/vllm#27755: the field `reasoning` has the thought
-    trace = Agent(encoder, Scripted(lambda text: Reply("391", thinking="17x23"))).read("text", "q")
-    assert (trace.answer, trace.turns[-1].reply.thinking) == ("391", "17x23")
 
 
 @pytest.mark.parametrize("finish_reason", ["stop", "length"])

@@ -63,20 +63,6 @@ def test_a_saved_padding_or_truncation_changes_no_prompt(tokenizer, tmp_path, li
         assert saved.end_ids == tokenizer.end_ids
 
 
-def test_the_pocket_tokenizer_equals_the_one_of_transformers():
-    from transformers import AutoTokenizer
-
-    ours, theirs = Tokenizer.load(POCKET), Tokenizer(AutoTokenizer.from_pretrained(POCKET))
-    text = "Question: What is the code of the silver heron?\nText: The code of the silver heron is 4821.\nMemory: x"
-    assert (
-        ours.chat(text)
-        == theirs.chat(text)
-        == theirs.hf.apply_chat_template(
-            [{"role": "user", "content": text}], add_generation_prompt=True, return_dict=False
-        )
-    )
-
-
 @pytest.mark.parametrize(
     "files", [{}, {"model/config.json": "{}"}, {"tokenizer.json": "{}"}, {"tokenizer_config.json": "{"}]
 )

@@ -15,7 +15,7 @@ from experiments.readers.recall import recall
 from memagent_lib.diagnostics import Fate, diagnose, evidence_in, live_memories
 from memagent_lib.readers import baselines, map_merge, multislot, overwrite
 from memagent_lib.text import Chunk
-from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
+from memagent_lib.trace import Prompt, Trace, Turn
 
 A, H, M, L = Fate.AHEAD, Fate.IN_MEMORY, Fate.MISSED, Fate.LOST
 OWL, OTTER = "The code of the bold owl is 4711.", "The film Otter was directed by Ada Lovelace."
@@ -81,13 +81,6 @@ def test_a_merge_that_lost_a_fact_stays_in_a_continued_trace():
     assert diagnose(after, [], ["4711"]).retention == 0.0
 
 
-def test_a_fact_lost_and_found_again_is_both():
-    trace = read(overwrite, CHUNKS, ["-", "4711", "nothing", "nothing", "it was 4711", "4711"])
-    (owl,) = diagnose(trace, BOTH[:1], ["4711"]).histories
-    assert owl.fates == (A, H, L, L, H, H)
-    assert (owl.captured, owl.retained) == (True, True)
-
-
 def test_a_turn_is_measured_by_what_it_could_note_or_retain():
     trace = read(overwrite, CHUNKS, ["-", "owl: 4711", "4711", "4711, Ada Lovelace", "Ada Lovelace", "x"])
     # Nothing to do; notes the owl; keeps it; keeps it and notes the film; keeps one of two; keeps the other.
@@ -95,13 +88,6 @@ def test_a_turn_is_measured_by_what_it_could_note_or_retain():
     missed = read(overwrite, CHUNKS, ["-", "nothing", "nothing", "Ada Lovelace", "-", "x"])
     assert diagnose(missed, BOTH, ["4711"], DOCUMENT).steps == (None, 0.0, None, 1.0, 0.0, None)
     assert diagnose(read(overwrite, CHUNKS[:1], ["-", "x"]), [], []).steps == (None, None)
-
-
-def test_a_fact_not_noted_is_missed_even_when_it_comes_back():
-    trace = read(overwrite, CHUNKS, ["-", "nothing", "nothing", "a guess: 4711", "4711", "4711"])
-    found = diagnose(trace, BOTH[:1], ["4711"])
-    assert found.histories[0].fates == (A, M, M, H, H, H)
-    assert (found.capture, found.retention) == (0.0, None), "what was never captured cannot be retained"
 
 
 def test_a_fact_is_ahead_until_read_though_its_answer_is_there():
@@ -114,12 +100,6 @@ def test_a_fact_is_ahead_until_read_though_its_answer_is_there():
     assert gone.fates == (A, A, M, M, M), "what was never read cannot be lost"
     never = diagnose(read(overwrite, chunks[:2], ["mole 4711", "4711", "x"]), [owl], ["4711"], document)
     assert never.fates == (A, A, A) and (never.capture, never.retention) == (0.0, None)
-
-
-def test_the_part_of_a_fact_that_was_read_can_be_in_memory():
-    first, second = OWL[:-1], ". Rain."
-    found = diagnose(read(overwrite, sliced(first, second), ["owl 4711", "4711", "x"]), [(0, len(OWL))], ["4711"])
-    assert found.fates == (H, H, H) and found.histories[0].read == 1
 
 
 def test_a_fact_cut_by_a_chunks_end_counts_at_its_last_chunk():
@@ -136,13 +116,6 @@ def test_a_memory_that_the_gate_keeps_is_in_memory():
     trace = read(gated, CHUNKS, ["-", "owl 4711", "KEEP", "KEEP", "KEEP", "4711"])
     found = diagnose(trace, BOTH[:1], ["4711"])
     assert found.fates == (A, H, H, H, H, H) and (found.capture, found.retention) == (1.0, 1.0)
-
-
-def test_a_fact_after_the_gate_is_done_is_never_captured():
-    trace = read(gated, CHUNKS, ["-", "DONE\n4711", "4711"])
-    owl, otter = diagnose(trace, BOTH, ["4711"], DOCUMENT).histories
-    assert owl.fates == (A, H, H)
-    assert otter.fates == (A, A, A) and (otter.captured, otter.retained) == (False, None)
 
 
 def test_a_recalled_memory_is_displayed_and_not_in_memory():
@@ -186,12 +159,6 @@ def test_parts_read_out_of_order_are_in_memory_in_order():
     assert lost.fates == (A,) * 8 + (H,) * 6 + (L,) * 4 and (lost.capture, lost.retention) == (1.0, 0.0)
 
 
-def test_two_equal_parts_are_both_gone_once_merged():
-    chunks = sliced(f"{OWL} ", "Rain.")
-    trace = read(map_merge, chunks, ["4711", "4711", "nothing", "x"])
-    assert live_memories(trace) == [("4711",), ("4711", "4711"), ("nothing",), ("nothing",)]
-
-
 @pytest.mark.parametrize("second", ["as read", "missing"])
 def test_a_merge_without_texts_leaves_one_memory_for_two(second):
     trace = read(map_merge, sliced(f"{OWL} ", "Rain. ", "Wind."), ["owl 4711", "rain", "wind", "wet", "windy", "x"])
@@ -213,12 +180,6 @@ def test_a_reader_without_memory_has_no_fate(reader):
     found = diagnose(trace, BOTH, ["4711"], DOCUMENT)
     assert (found.fates, found.fate, found.capture, found.retention, found.changes) == ((None,), None, None, None, [])
     assert [history.fates for history in found.histories] == [(None,), (None,)]
-
-
-def test_joined_texts_and_merged_memories_are_no_evidence():
-    joined = Turn(Prompt(Kind.DIRECT, "q", chunk=Chunk(0, "head\n...\ntail", 0, len(DOCUMENT), 3)), Reply("x"))
-    merge = Turn(Prompt(Kind.MERGE, "q", "left", Chunk(0, "4711", 0, 4, 3)), Reply("x"))
-    assert evidence_in(joined, BOTH) == evidence_in(merge, [(0, 4)]) == ()
 
 
 def test_without_evidence_the_answer_itself_is_the_fact():
@@ -269,12 +230,6 @@ def test_the_texts_of_the_evidence_replace_a_missing_document():
             t.prompt.chunk.index, "", t.prompt.chunk.start, t.prompt.chunk.end, 1)), t.reply) for t in trace.turns
     ))  # fmt: skip
     assert diagnose(lean, BOTH, ["4711"], (OWL, OTTER)) == whole
-
-
-def test_a_span_of_which_no_word_is_known_is_not_judged():
-    trace = read(overwrite, [Chunk(0, "", 0, 10, 3)], ["memory", "x"])
-    found = diagnose(trace, [(2, 5)], [])
-    assert (found.capture, found.retention, found.fates) == (None, None, (None, None))
 
 
 def test_rollouts_tables_and_fates_are_one_number(kept, lost):
