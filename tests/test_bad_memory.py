@@ -13,7 +13,7 @@ from memagent_lib.agent import Agent, AgentSettings, open_agent
 from memagent_lib.backends import BackendError, Sampling, Scripted
 from memagent_lib.bad_memory import Fault, OnBadMemory, PromptParts, fault_of
 from memagent_lib.data import Example
-from memagent_lib.documents import on_bad_memory_for, read_files
+from memagent_lib.documents import on_bad_memory_for
 from memagent_lib.driver import Observer
 from memagent_lib.journal import Journal
 from memagent_lib.prompts import Request, Template
@@ -180,15 +180,6 @@ def test_a_second_attempt_is_sampled_with_a_seed_of_its_own():
     sampled = Sampling(temperature=1.0, top_p=0.9, seed=3)
     assert sampled.for_request(second) is sampled
     assert sampled.seed_for(first) != sampled.seed_for(second)
-
-
-def test_warnings_and_page_of_a_reading_have_the_reason(encoder, tmp_path):
-    waiting = iter(["No changes & no updates.", NOTE, *[NOTE] * 9])
-    (tmp_path / "log.txt").write_text("The red door has code 4711. ")
-    agent = Agent(encoder, Scripted(lambda _: next(waiting)), on_bad_memory=OnBadMemory.KEEP)
-    reading = read_files(agent, [tmp_path / "log.txt"], [QUESTION])
-    assert "1 comment (keep)" in reading.warnings[0]
-    assert "No changes &amp; no updates." in reading._repr_html_()
 
 
 class RolloutServer:

@@ -58,7 +58,7 @@ _MAIL_HEADER = re.compile(rb"^(?:Received|Message-ID|MIME-Version|Return-Path|De
 def convert(path: str | Path, name: str | None = None, encoding: str | None = None) -> Converted:
     """Convert a file to text.
 
-    ``encoding`` is that of text, HTML, XML, JSON and subtitles. By default it is detected. Raises :class:`Unreadable`
+    ``encoding`` is that of text, HTML, XML and JSON. By default it is detected. Raises :class:`Unreadable`
     if the file's format is not read, or if it is damaged, encrypted or too large.
     """
     path = Path(path)

@@ -11,6 +11,7 @@ import pytest
 from experiments.readers.gated import gated
 from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, Scripted
+from memagent_lib.bad_memory import OnBadMemory
 from memagent_lib.cli import main
 from memagent_lib.documents import Document, SavedReading, plain, read_files
 from memagent_lib.journal import JournalError
@@ -164,6 +165,15 @@ def test_the_page_shows_what_was_dropped_cut_or_unreadable(encoder, tmp_path):
     assert "<del>code of the violet otter is 4821</del>" in page
     assert all(warning in page for warning in reading.warnings) and len(reading.warnings) == 2
     assert reading.trace.cut_memories and "cut at its limit" in page
+
+
+def test_a_reply_that_was_turned_away_is_in_the_warnings_and_on_the_page(encoder, tmp_path):
+    (tmp_path / "a.txt").write_text(FILLER * 9)
+    says = iter(["boat", "No changes & no updates.", *["boat"] * 99])
+    agent = Agent(encoder, Scripted(lambda text: next(says)), on_bad_memory=OnBadMemory.KEEP)
+    reading = read_files(agent, tmp_path / "a.txt", ["q"])
+    assert "1 comment (keep)" in reading.warnings[0]
+    assert "No changes &amp; no updates." in page_of(reading, tmp_path)
 
 
 def test_the_page_names_every_file_left_out_the_terminal_some(agent, tmp_path):
