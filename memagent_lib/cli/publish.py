@@ -1,4 +1,4 @@
-"""``memagent card`` and ``push``: a model card for a trained policy, and both on the hub or in a folder."""
+"""``memagent card`` and ``push``: a model card for a trained policy, and both on the hub."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import shlex
 
 import click
 
-from memagent_lib.cli.options import continues, look_next, tracking_option, warn
+from memagent_lib.cli.options import continues, look_next, tracking_option
 
 PUSH_EPILOG = """\b
   memagent card runs/seven                        the card comes first
   memagent push runs/seven ME/NAME --dry-run      what would be uploaded: files and sizes
-  memagent push runs/seven ./published/seven      the same files as a copy; a folder begins with /, ./ or ~
 
 The hub's own settings apply: a token from `hf auth login` or HF_TOKEN, another address by HF_ENDPOINT.
 """
@@ -19,7 +18,6 @@ The hub's own settings apply: a token from `hf auth login` or HF_TOKEN, another 
 
 @click.command()
 @click.argument("policy", metavar="RUN")
-@click.option("--out", metavar="FILE", help="The file to write.  [default: README.md in the model folder]")
 @click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")
 @click.option("--base", metavar="MODEL", help="The base model.  [default: the one that the run was started with]")
 @click.option("--license", "licence", metavar="ID", help="A licence such as apache-2.0.  [default: the base model's]")
@@ -33,7 +31,6 @@ The hub's own settings apply: a token from `hf auth login` or HF_TOKEN, another 
 @tracking_option
 def card(
     policy: str,
-    out: str | None,
     overwrite: bool,
     base: str | None,
     licence: str | None,
@@ -41,17 +38,14 @@ def card(
     tracking: str,
 ) -> None:
     """Write a model card for RUN, the folder of a training run or a model."""
-    from memagent_lib.paths import absolute, display, write_atomically
+    from memagent_lib.paths import display, write_atomically
     from memagent_lib.publishing import CARD, Policy, model_card
 
     found = Policy.of(policy)
-    file = absolute(out) if out else found.folder / CARD
+    file = found.folder / CARD
     if file.exists() and not overwrite:
-        raise ValueError(f"{display(file)} exists; replace it with --overwrite, or name another file with --out")
-    written = model_card(found, tracking, base=base or "", licence=licence or "", evaluations=evaluations)
-    write_atomically(file, written.text)
-    warn(*written.warnings)
-    print(file)
+        raise ValueError(f"{display(file)} exists; replace it with --overwrite")
+    print(write_atomically(file, model_card(found, tracking, base or "", licence or "", evaluations)))
     look_next(command=f"memagent push {shlex.quote(policy)} OWNER/NAME")
 
 
@@ -61,15 +55,11 @@ def card(
 @click.option("--private", is_flag=True, help="Create the repository as a private one.")
 @click.option("--dry-run", is_flag=True, help="Print the files and their sizes; send nothing.")
 def push(policy: str, target: str, private: bool, dry_run: bool) -> None:
-    """Publish RUN with its model card in TARGET, a repository of the hub (OWNER/NAME) or a folder."""
-    from memagent_lib.publishing import Policy, Upload, copy_to_folder, is_folder, push_to_hub
+    """Publish RUN with its model card in TARGET, a repository of the hub (OWNER/NAME)."""
+    from memagent_lib.publishing import Policy, files_of, push_to_hub
 
-    upload = Upload.of(Policy.of(policy))
-    print("\n".join(upload.lines()), flush=True)
+    found = Policy.of(policy)
+    for file in files_of(found):
+        print(f"{file.stat().st_size / 1e6:10,.1f} MB  {file.name}", flush=True)
     with continues("the same command continues"):
-        if dry_run:
-            print(f"nothing was sent to {target}")
-        elif is_folder(target):
-            print(copy_to_folder(upload, target))
-        else:
-            print(push_to_hub(upload, target, private=private))
+        print(f"nothing was sent to {target}" if dry_run else push_to_hub(found, target, private))

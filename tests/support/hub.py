@@ -37,9 +37,13 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        name = self.path.partition("?")[0].removeprefix("/api/models/").partition("/revision/")[0]
+        name, _, tree = self.path.partition("?")[0].removeprefix("/api/models/").partition("/tree/")
+        name = name.partition("/revision/")[0]
         if name not in self.server.files:
             return self._send(404, {"error": "Repository not found"}, {"X-Error-Code": "RepoNotFound"})
+        if tree:
+            files = self.server.files[name].items()
+            return self._send(200, [{"type": "file", "path": f, "oid": "0", "size": len(data)} for f, data in files])
         siblings = [{"rfilename": file} for file in self.server.files[name]]
         self._send(200, {"id": name, "private": name in self.server.private, "siblings": siblings, "sha": "0" * 40})
 
@@ -74,12 +78,14 @@ class _Handler(BaseHTTPRequestHandler):
         for line in lines:
             if line["key"] == "file":
                 self.server.files[name][line["value"]["path"]] = base64.b64decode(line["value"]["content"])
+            elif line["key"] == "deletedFile":
+                del self.server.files[name][line["value"]["path"]]
             elif line["key"] == "header":
                 self.server.commits.append(line["value"]["summary"])
         address = f"{self.server.url}/{name}/commit/{'1' * 40}"
         self._send(200, {"success": True, "commitOid": "1" * 40, "commitUrl": address, "hookOutput": ""})
 
-    def _send(self, status: int, answer: dict[str, Any], headers: dict[str, str] | None = None) -> None:
+    def _send(self, status: int, answer: Any, headers: dict[str, str] | None = None) -> None:
         data = json.dumps(answer).encode()
         self.send_response(status)
         for name, value in (headers or {}).items():
