@@ -70,7 +70,7 @@ def undeclared(declared: Iterable[str], *folders: str, own: set[str] = OURS) -> 
 
 
 def test_all_that_the_library_imports_is_declared() -> None:
-    installed = PROJECT["dependencies"] + EXTRAS["cpu"] + EXTRAS["ocr"]
+    installed = PROJECT["dependencies"] + EXTRAS["cpu"]
     assert undeclared(installed, "memagent_lib", "experiments/pocket") == set()
     # A study runs in a clone, and one of them drives a browser, as the tests do.
     assert undeclared(installed + EXTRAS["dev"], "experiments") == set()
