@@ -8,10 +8,8 @@ not depend on the trainer.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-import threading
 import time
 import traceback
 from collections import Counter
@@ -183,7 +181,7 @@ class MemAgentLoop(AgentLoopBase):
             extra_fields={},  # a copy would share that of all rollouts
         )
         encoder = self.agent.encoder
-        parts = await asyncio.to_thread(_chunks, example.document, encoder.tokenizer, encoder.budget.chunk_tokens)
+        parts = _chunked(example.document, encoder.tokenizer, encoder.budget.chunk_tokens)
         session = self.agent.reader(example.question, parts)
         trace = await drive(session, encoder, backend, on_bad_memory=self.on_bad_memory)
         verdict = score(example.rule, trace.answer, example.answers)
@@ -197,10 +195,7 @@ class MemAgentLoop(AgentLoopBase):
         reward += sum(self.rewards[name] * value for name, value in of_end.items() if value is not None)
         commands = command_metrics(result, self.agent.reader.commands)
         measured = rollout_metrics(result) | commands | of_end | {"reward": reward}
-        outputs = _outputs(result, measured, backend.extra_fields, of_turns)
-        if self.overlong is Overlong.MASK:
-            return _without_cut_replies(outputs, trace)
-        return outputs
+        return _outputs(result, measured, backend.extra_fields, of_turns, self.overlong is Overlong.MASK)
 
     def _reward(self, trace: Trace, value: float) -> float:
         """Return the reward: the score, less the penalty for replies near their limits if the recipe has one."""
@@ -250,10 +245,11 @@ def _outputs(
     measured: dict[str, float | None],
     extra_fields: dict[str, Any],
     of_turns: dict[str, list[float | None]],
+    mask_cut: bool,
 ) -> list[AgentLoopOutput]:
     """Return one row per reply; the last carries the reward and the rollout's metrics.
 
-    Every row carries its turn's own rewards, by name.
+    Every row carries its turn's own rewards, by name. With ``mask_cut`` truncated replies are left out of the loss.
 
     A reply that was turned away as no memory is a row too, with the same credit as any other: the policy wrote it, and
     what became of the rollout is its consequence. With ``keep`` it is the turn's only row, so the policy learns whether
@@ -266,7 +262,7 @@ def _outputs(
         AgentLoopOutput(
             prompt_ids=list(reply.prompt_ids),
             response_ids=list(reply.token_ids),
-            response_mask=[1] * len(reply.token_ids),
+            response_mask=[0 if mask_cut and reply.cut else 1] * len(reply.token_ids),
             response_logprobs=list(reply.log_probs) or None,
             num_turns=replies,  # the trainer compares it with the rows that arrive
             metrics=AgentLoopMetrics(generate_sequences=result.seconds),
@@ -277,15 +273,6 @@ def _outputs(
     ]
     outputs[-1].reward_score = measured["reward"]
     outputs[-1].extra_fields["reward_extra_info"] = measured
-    return outputs
-
-
-def _without_cut_replies(outputs: list[AgentLoopOutput], trace: Trace) -> list[AgentLoopOutput]:
-    """Leave the rows of truncated replies out of the loss."""
-    replies = (reply for turn in trace.turns for reply in turn.attempts)
-    for output, reply in zip(outputs, replies, strict=True):
-        if reply.cut:
-            output.response_mask = [0] * len(output.response_mask)
     return outputs
 
 
@@ -309,15 +296,7 @@ def _agent(
     return open_agent(backend=backend, reader=reader, template=template, budget=budget, tokenizer=own)
 
 
-def _chunks(document: str, tokenizer: Tokenizer, chunk_tokens: int) -> list[Chunk]:
-    """Chunk a document once for all rollouts of a group, which request it at the same time."""
-    with _chunking:
-        return _chunked(document, tokenizer, chunk_tokens)
-
-
-_chunking = threading.Lock()
-
-
 @lru_cache(maxsize=CACHED_DOCUMENTS)
 def _chunked(document: str, tokenizer: Tokenizer, chunk_tokens: int) -> list[Chunk]:
+    """Chunk a document once for all rollouts of a group, which request it at the same time."""
     return chunks(document, tokenizer, chunk_tokens)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -25,7 +25,6 @@ from memagent_lib.paths import read_lines, write_atomically
 from memagent_lib.provenance import model_hash
 from memagent_lib.rl.config import Recipe
 
-SECONDS = "perf/time_per_step"
 STATUS_FILE = "status.json"
 UNTIL_RESUMED = "until resumed\n"
 """The content of a request to stop that a person made; a request that a signal made is an empty file."""
@@ -61,7 +60,6 @@ class TrainingStatus:
     step: int = 0
     steps: int = 0
     reward: float | None = None
-    seconds_left: float | None = None
     error: str = ""
     pid: int = 0
     mlflow_run: str = ""
@@ -267,11 +265,6 @@ def input_hashes(recipe: Recipe) -> dict[str, str]:
     files = [*recipe.data.files, *([f"{recipe.adapter}/{WEIGHTS_FILE}"] if recipe.adapter else [])]
     hashes = {path: model_hash(path) for path in models if Path(path).exists()}
     return hashes | {path: data_hash(path) for path in files if Path(path).exists()} | recipe.reading.hashes
-
-
-def values_of(steps: Iterable[Mapping[str, float]], metric: str) -> list[float]:
-    """Return the values of a metric in those of ``steps`` that have it."""
-    return [metrics[metric] for metrics in steps if metric in metrics]
 
 
 def validation_score(metrics: Mapping[str, float]) -> float | None:

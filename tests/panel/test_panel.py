@@ -54,7 +54,7 @@ def run(tmp_path: Path, kept: Result, lost: Result) -> RunFolder:
     for step, result in ((1, lost), (2, lost), (3, kept)):
         result = replace(result, example=replace(result.example, id=f"e{step}"))
         save_rollout(folder.traces, result, step)
-    folder.write_status(TrainingStatus(state=TrainingState.RUNNING, step=3, steps=10, reward=0.75, seconds_left=56.0))
+    folder.write_status(TrainingStatus(state=TrainingState.RUNNING, step=3, steps=10, reward=0.75))
     return folder
 
 
@@ -291,7 +291,6 @@ def test_in_jupyter_settle_returns_at_once(running: RunFolder, monkeypatch: pyte
 def test_without_a_terminal_watching_prints_a_line_per_event(running: RunFolder, capsys) -> None:
     before = TrainingStatus(state=TrainingState.RUNNING, step=3, steps=5, reward=0.75)
     later = [
-        replace(before, seconds_left=9.0),  # no news for a person
         replace(before, step=4, reward=0.5),
         replace(before, step=5, reward=0.25, state=TrainingState.FINISHED),
     ]

@@ -10,23 +10,6 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("verl")
 
 
-def test_padding_rows_have_no_reward_no_advantage_and_no_weight():
-    from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
-
-    source = {
-        "prompts": torch.tensor([5, 6, 7]),
-        "responses": torch.tensor([8, 9]),
-        "position_ids": torch.arange(5),
-        "response_mask": torch.ones(2),
-        "rm_scores": torch.tensor([0.0, 1.0]),
-    }
-    row, tag = construct_minimal_padding_template(source, {"seq_len": 5}, eos_token_id=2)
-    assert tag["is_padding"]
-    assert row["loss_mask"].sum() == 0
-    assert row["response_mask"].sum() == 0
-    assert row["rm_scores"].sum() == 0
-
-
 @pytest.mark.parametrize("rows", [5, 40, 41, 333])
 @pytest.mark.parametrize(("ranks", "mini_batches"), [(1, 1), (1, 4), (2, 3)])
 def test_the_number_of_rows_does_not_change_optimizer_steps(rows, ranks, mini_batches):
@@ -63,21 +46,6 @@ def test_unknown_values_do_not_count():
         "rollout/capture": 0.5,
     }
     assert average_metrics([{"retention": None}]) == {}
-
-
-def test_the_loss_is_divided_by_the_tokens_of_all_ranks_together():
-    """Two ranks with unequal tokens, gradients averaged as FSDP averages them, equal one rank with everything."""
-    from verl.trainer.ppo.core_algos import agg_loss
-
-    loss = torch.tensor([[1.0, 2.0, 3.0], [4.0, 0.0, 0.0], [5.0, 6.0, 0.0]])
-    mask = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0]])
-    alone = agg_loss(loss, mask, "token-mean", dp_size=1, batch_num_tokens=6)
-    ranks = [
-        agg_loss(loss[rows], mask[rows], "token-mean", dp_size=2, batch_num_tokens=6)
-        for rows in (slice(0, 1), slice(1, 3))
-    ]
-    assert alone.item() == pytest.approx(21 / 6)
-    assert sum(ranks).item() / 2 == pytest.approx(alone.item())
 
 
 def test_the_correlation_from_moments_is_pearsons():
@@ -138,16 +106,6 @@ def test_clipping_and_importance_are_those_worked_out_by_hand():
     weights = torch.tensor([[2.0, 1.0, 1.0, 0.5, 1.0]])
     weighted = memagent_loss(**inputs, rollout_is_weights=weights)[0].item()
     assert weighted == pytest.approx(-(2 * 1.28 + 0.5 - 1.5 - 0.5 * 0.8 - 3) / 5)
-
-
-def test_importance_is_actor_over_sampler_up_to_its_cap():
-    from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_weights
-
-    difference = torch.tensor([[-1.0, 0.5, 1.5, 0.0]])
-    weights, _ = compute_rollout_correction_weights(
-        difference, torch.tensor([[1.0, 1.0, 1.0, 0.0]]), rollout_is="token", rollout_is_threshold=2.0
-    )
-    assert weights[0, :3].tolist() == pytest.approx([math.exp(-1), math.exp(0.5), 2.0])
 
 
 class Sampling:

@@ -12,9 +12,7 @@ from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus,
 def test_a_status_comes_back_as_it_was_written(tmp_path):
     folder = RunFolder(tmp_path)
     lock = folder.lock()
-    folder.write_status(
-        TrainingStatus(state=TrainingState.RUNNING, step=3, steps=9, reward=0.25, seconds_left=12.0, pid=7)
-    )
+    folder.write_status(TrainingStatus(state=TrainingState.RUNNING, step=3, steps=9, reward=0.25, pid=7))
     status = folder.status()
     assert (status.state, status.step, status.steps, status.reward, status.pid) == (
         TrainingState.RUNNING,

@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 
@@ -102,26 +101,3 @@ def test_a_process_that_began_no_run_ends_quietly(tmp_path) -> None:
         [sys.executable, "-c", code, str(tmp_path / "none")], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stderr == ""
-
-
-@pytest.mark.parametrize(("answer", "ended"), [("y", True), ("", False)])
-def test_a_second_interrupt_asks_whether_to_end_the_run_at_once(monkeypatch, answer: str, ended: bool) -> None:
-    from memagent_lib.panel import watch
-
-    calls = []
-
-    def follow():
-        raise KeyboardInterrupt  # the first one
-        yield
-
-    def stop(now: bool = False) -> None:
-        calls.append(now)
-        if not now:
-            raise KeyboardInterrupt  # the second one, while the first waits for the step
-
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
-    monkeypatch.setattr("builtins.input", lambda question: calls.append(question) or answer)
-    status = TrainingStatus(state=TrainingState.RUNNING, step=1, steps=9)
-    with pytest.raises(KeyboardInterrupt):
-        watch(SimpleNamespace(status=lambda: status, follow=follow, stop=stop), stop_on_interrupt=True)
-    assert calls == [False, "end it now, and lose the current step? [y/N] "] + [True] * ended

@@ -54,9 +54,7 @@ class PlayedRun:
 
     def say(self, state: TrainingState, reward: float | None = None) -> None:
         self.folder.write_status(
-            TrainingStatus(
-                state=state, step=self.step, steps=STEPS, reward=reward, pid=self.process.pid, seconds_left=20.0
-            )
+            TrainingStatus(state=state, step=self.step, steps=STEPS, reward=reward, pid=self.process.pid)
         )
 
     def stop_when_requested(self) -> None:

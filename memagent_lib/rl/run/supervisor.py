@@ -10,20 +10,18 @@ from __future__ import annotations
 import json
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from memagent_lib import system
 from memagent_lib.paths import read_lines_from, write_atomically
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run.export import save_policy
-from memagent_lib.rl.run_folder import SECONDS, RunFolder, TrainingState, TrainingStatus, load_rollouts, values_of
+from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus, load_rollouts
 from memagent_lib.rl.verl.verl_settings import environment
 from memagent_lib.settings import flatten
 from memagent_lib.tracking import KIND_TAG, Experiment, Run, RunStatus, log_readings
@@ -100,8 +98,7 @@ class Supervisor:
         system.end_descendants()
         if entry:
             error = self.complete(entry, state, error)
-        left = 0.0 if state is TrainingState.FINISHED else None
-        self.write(replace(self.status, state=state, error=error, seconds_left=left))
+        self.write(replace(self.status, state=state, error=error))
         return state
 
     def complete(self, entry: Run, state: TrainingState, error: str) -> str:
@@ -175,12 +172,8 @@ class Supervisor:
         """Add a step's metrics to the run's folder, and write the status after it."""
         with self.folder.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, "time": time.time(), "metrics": metrics}) + "\n")
-        steps = [row["metrics"] for row in self.folder.rows()]
-        seconds = values_of(steps[-10:], SECONDS)
-        now: dict[str, Any] = {"step": step, "reward": metrics.get(REWARD, self.status.reward)}
-        if seconds:
-            now["seconds_left"] = statistics.median(seconds) * (self.status.steps - step)
-        self.write(replace(self.status, state=TrainingState.RUNNING, **now))
+        reward = metrics.get(REWARD, self.status.reward)
+        self.write(replace(self.status, state=TrainingState.RUNNING, step=step, reward=reward))
 
     def end(self, trainer: subprocess.Popen[bytes]) -> tuple[TrainingState, str]:
         """Export the policy of a run that has finished; return how the run has ended, and why if it has failed."""
