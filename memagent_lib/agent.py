@@ -83,7 +83,7 @@ class AgentSettings:
         try:
             path = _settings_file(model)
         except OSError as failure:
-            _LOG.warning("%s: no %s from the hub (%s); reading with default settings", model, SETTINGS_FILE, failure)
+            _LOG.warning("no %s of %s from the hub (%s); reading with default settings", SETTINGS_FILE, model, failure)
             return cls()
         if path is None:
             return cls()

@@ -137,7 +137,7 @@ class _Session:
         if not self._parallel:
             prompts = (prompts,)
         if not all(isinstance(prompt, Prompt) for prompt in prompts):
-            raise ReaderError(f"a reader must yield a Prompt or a tuple of Prompts, got {prompts!r:.80}")
+            raise ReaderError(f"a reader yields a Prompt or a tuple of Prompts, got {prompts!r:.80}")
         self._pending = [self._prepare(prompt) for prompt in prompts]
         return self._pending
 

@@ -82,7 +82,7 @@ class Tokenizer:
         try:
             return cls._of_folder(Path(snapshot_download(str(model), allow_patterns=[*_FILES, *_OTHER_FILES])))
         except (OSError, ValueError) as failure:
-            raise OSError(f"no tokenizer for {str(model)!r} here or on the hub; name one with --tokenizer") from failure
+            raise OSError(f"no tokenizer for {str(model)!r}, neither here nor on the hub; set --tokenizer") from failure
 
     @classmethod
     def _of_folder(cls, folder: Path) -> Tokenizer:
