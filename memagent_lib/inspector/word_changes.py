@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
@@ -15,50 +14,27 @@ class WordChange(NamedTuple):
     change: str
 
 
-class _Stretch(NamedTuple):
-    """Words ``old_start`` to ``old_end`` of one text, and the equal or different words of the other text."""
-
-    equal: bool
-    old_start: int
-    old_end: int
-    new_start: int
-    new_end: int
-
-
 def word_changes(before: str, after: str) -> list[WordChange]:
-    """Return all words of both texts as changes, in order; words that both texts share appear once."""
+    """Return all words of both texts as changes, in order; words that both texts share appear once.
+
+    White space between changes counts as changed, because alternating old and new words would be unreadable.
+    """
     old = _words(before)
     new = _words(after)
     # autojunk would ignore frequent words, and a memory is made of them.
     opcodes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
-    stretches = [_Stretch(what == "equal", *bounds) for what, *bounds in opcodes]
     changes: list[WordChange] = []
-    for stretch in _joined(stretches, old):
-        old_text = "".join(old[stretch.old_start : stretch.old_end])
-        new_text = "".join(new[stretch.new_start : stretch.new_end])
-        if stretch.equal:
-            changes.append(WordChange(old_text, "same"))
-            continue
-        if old_text:
-            changes.append(WordChange(old_text, "gone"))
-        if new_text:
-            changes.append(WordChange(new_text, "new"))
-    return changes
-
-
-def _joined(stretches: Sequence[_Stretch], old: Sequence[str]) -> list[_Stretch]:
-    """Join changes that only white space separates, because alternating old and new words would be unreadable."""
-    joined: list[_Stretch] = []
-    for i, stretch in enumerate(stretches):
-        inside = 0 < i < len(stretches) - 1
-        blank = stretch.equal and inside and not "".join(old[stretch.old_start : stretch.old_end]).strip()
-        changed = not stretch.equal or blank
-        last = joined[-1] if joined else None
-        if changed and last is not None and not last.equal:
-            joined[-1] = last._replace(old_end=stretch.old_end, new_end=stretch.new_end)
+    gone = added = ""
+    for at, (what, old_start, old_end, new_start, new_end) in enumerate(opcodes):
+        text = "".join(old[old_start:old_end])
+        if what != "equal" or (0 < at < len(opcodes) - 1 and not text.strip()):
+            gone += text
+            added += "".join(new[new_start:new_end])
         else:
-            joined.append(stretch)
-    return joined
+            changes += [WordChange(gone, "gone"), WordChange(added, "new"), WordChange(text, "same")]
+            gone = added = ""
+    changes += [WordChange(gone, "gone"), WordChange(added, "new")]
+    return [change for change in changes if change.text]
 
 
 def _words(text: str) -> list[str]:

@@ -15,7 +15,6 @@ from memagent_lib.plots.evaluation_plots import (
     paired_differences,
     phrase_lives,
     reward_curve,
-    score_against_cost,
 )
 from memagent_lib.plots.style import COLOURS, colours_of, save_figure
 
@@ -36,5 +35,4 @@ __all__ = [
     "phrase_lives",
     "reward_curve",
     "save_figure",
-    "score_against_cost",
 ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from memagent_lib.evaluation import COSTS, Rate, keyed, line_name, lines_of, rate_of, score_and_cost
+from memagent_lib.evaluation import Rate, keyed, line_name, lines_of, rate_of
 from memagent_lib.plots import style
 from memagent_lib.plots.style import COLOURS, GREY, axes_or_new, finish, put_legend, shortened, styled, without_data
 from memagent_lib.trace import Kind
@@ -241,33 +241,6 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
     put_legend(ax)
     caption = f"{style.sample_sizes('per point', counts)}; mean and middle 80 %; dotted: linear in length"
     return finish(ax, title, caption)
-
-
-@styled
-def score_against_cost(results: pd.DataFrame, cost: str = "tokens", ax: Axes | None = None) -> Axes:
-    """Draw each line's accuracy against what a question cost it, on the documents that every line has scored.
-
-    ``cost`` is one of :data:`memagent_lib.evaluation.COSTS`. The grey steps are the Pareto line: no line above or to
-    the left of it. Raises ``ValueError`` as :func:`memagent_lib.evaluation.score_and_cost` does.
-    """
-    points = score_and_cost(results, cost)
-    ax = axes_or_new(ax, 6.8, 4.4)
-    looks = style.looks_of(keyed(results))
-    for point in points.to_dict("records"):
-        look = looks[point["line"]] | {"linestyle": "none", "markersize": 8}
-        ax.vlines(point[cost], point["low"], point["high"], color=look["color"], alpha=0.35, linewidth=2)
-        ax.plot(point[cost], point["accuracy"], **look)
-    best = points[points["pareto"]].sort_values(cost)
-    ax.plot(best[cost], best["accuracy"], drawstyle="steps-post", color=GREY, linewidth=1.2, zorder=1)
-    if points[cost].max() >= 3 * points[cost].min() > 0:
-        ax.set_xscale("log")
-        style.plain_numbers(ax.xaxis)
-    ax.set_xlabel(COSTS[cost])
-    style.share_axis(ax, "accuracy")
-    put_legend(ax)
-    sizes = points[["n", "documents"]].iloc[0]
-    common = style.shared_sizes("questions that all have answered", *([size] for size in sizes))
-    return finish(ax, "Accuracy against cost", f"{common}; grey: Pareto line")
 
 
 @styled

@@ -82,8 +82,6 @@ class SweepSpec:
             raise SweepError(f"the sweep {self.name!r} has no stages; give a notebook, or [[stage]] tables")
         if not self.notebook and (self.grid or list(self.points) != [{}]):
             raise SweepError("grid and points need a notebook beside them; move them into a [[stage]]")
-        if self.workers < 1:
-            raise SweepError(f"workers must be at least 1, got {self.workers}")
 
     @property
     def stages(self) -> tuple[SweepStage, ...]:

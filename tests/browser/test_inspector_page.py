@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
@@ -152,18 +151,6 @@ def test_a_click_on_a_timeline_moves_both_and_hovering_names_it(page: Page, read
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("width", "side_by_side"), [(1024, True), (400, False)])
-def test_two_readings_are_side_by_side_in_a_narrow_notebook(
-    page: Page, readings: Readings, width: int, side_by_side: bool
-):
-    page.set_viewport_size({"width": width, "height": 700})
-    opened(page, readings, turn=10)
-    left, right = (detail.bounding_box() for detail in page.locator(".ma-detail").all())
-    assert (right["x"] > left["x"] + left["width"] - 1) is side_by_side
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-
-
-@pytest.mark.long
 def test_where_the_words_came_from(page: Page, readings: Readings):
     opened(page, readings, turn=1)
     page.get_by_role("button", name="Where did these words come from?").first.click()
@@ -207,17 +194,3 @@ def test_a_row_of_the_table_opens_its_reading_by_a_link(page: Page, readings: Re
     page.goto(link)
     expect(page.locator(".ma-detail").first).to_have_attribute("data-turn", "2")
     expect(page.get_by_label("reading", exact=True).locator("option:checked")).to_contain_text("✗ third")
-
-
-@pytest.mark.long
-def test_a_timeline_is_saved_as_a_picture(page: Page, readings: Readings) -> None:
-    opened(page, readings, turn=6)
-    with page.expect_download() as saved:
-        page.get_by_role("button", name="SVG").first.click()
-    picture = ElementTree.parse(saved.value.path()).getroot()
-    name = "{http://www.w3.org/2000/svg}"
-    bars = [title.text for title in picture.iter(f"{name}title")]
-    assert (len(bars), bars[0], bars[9]) == (21, "turn 1: not read yet", "turn 10: noted and lost")
-    words = [text.text for text in picture.iter(f"{name}text")]
-    assert words[:2] == [QUESTION, "warm start: wrong, 9"]
-    assert saved.value.suggested_filename == "first.svg"

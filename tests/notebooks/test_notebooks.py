@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-import pandas as pd
 import pytest
 from papermill import inspect_notebook
 
 from memagent_lib import Agent, Tokenizer
 from memagent_lib.backends import Scripted
 from memagent_lib.data import Example, make, make_splits, save
-from memagent_lib.evaluation import EvaluationPlan, gather_rows, turns_to_frame
+from memagent_lib.evaluation import EvaluationPlan, gather_rows
 from memagent_lib.prompts import Encoder
 from memagent_lib.sweeps import SweepSpec, SweepStage, gather_sweep, run_sweep
 from memagent_lib.sweeps.specification import OWN_PARAMETERS, plan
-from memagent_lib.tracking import Experiment, evaluate_files, load_results, load_runs
+from memagent_lib.tracking import Experiment, evaluate_files
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -115,85 +114,6 @@ def reweighted(model: str, folder: Path) -> str:
 
 
 @pytest.mark.long
-def test_the_notebooks_run_from_quickstart_to_case_study(tiny_model: str, workspace: Path) -> None:
-    """All notebooks but training as one sweep, on a random policy but for the one that reads a file."""
-
-    def stage(name: str, notebook: str, **options) -> SweepStage:
-        return SweepStage(name=name, notebook=f"notebooks/{notebook}.ipynb", **options)
-
-    budget = {
-        "chunk_tokens": 48,
-        "memory_tokens": 12,
-        "answer_tokens": 6,
-        "question_tokens": 40,
-        "backend": "transformers",
-    }
-    made = {
-        "train_chunks": [2],
-        "test_chunks": [1, 3],
-        "test_examples": [3, 2],
-        "train_examples": [2],
-        "chunk_tokens": 48,
-        "task": "needle",
-        "settings": {"distractors": 0.5},
-    }
-    read = {"data": "{folder}/data", "chunks": [1, 3], "n": [3, 2], **budget}
-    drawn = {"policies": ["one"], "figure_file": "{folder}/f.png", "table_file": "{folder}/t.csv"}
-    inspected = {"before": "one", "after": "other", "chunks": 3, "html": "{folder}/m.html"}
-    other = {"policy": "other", "model": reweighted(tiny_model, workspace / "other_model")}
-    quick = {"warm_start": tiny_model, "trained": tiny_model, "task": "needle", "chunks": 2, "n": 2}
-    own = {"model": "experiments/pocket/warm_start", "backend": "transformers", "html": "{folder}/r.html"}
-    quick |= {"backend": "transformers"}
-    case = {"model": "experiments/pocket/trained", "chunks": 3, "n": 4, "html": "{folder}/case.html"}
-    compared = {"left": "one", "right": "other", "html": "{folder}/c.html"}
-    spec = SweepSpec(
-        name="small",
-        folder=str(workspace / "small"),
-        tracking=str(workspace),
-        parameters={"model": tiny_model, "results": "{folder}/results"},
-        stage=(
-            stage("quickstart", "00_quickstart", parameters=quick),
-            stage("data", "01_make_data", parameters={"out": "{folder}/data", "chunk_tokens": 48, **made}),
-            stage("evaluate", "03_evaluate", parameters=read, points=[{"policy": "one"}, other]),
-            stage("figure", "05_length_extrapolation", parameters=drawn),
-            stage("inspect", "06_inspect_memory", parameters=inspected),
-            stage("read", "02_read_with_memory", parameters=own),
-            stage("compare", "07_compare_runs", parameters=compared),
-            stage("case", "08_case_study", parameters=case | {"backend": "transformers"}),
-        ),
-        workers=2,
-    )
-    result = run_sweep(spec)
-    assert result.ok, result.frame["error"].dropna().tolist()
-
-    rows = pd.read_parquet(workspace / "small/results/policy=one/one.parquet")
-    assert rows.groupby(["reader", "chunks"]).size().to_dict() == {
-        (r, c): n for r in ("blind", "overwrite", "truncated") for c, n in ((1, 3), (3, 2))
-    }
-    assert rows["error"].isna().all()
-    table = pd.read_csv(workspace / "small/t.csv")
-    assert table["policy"].tolist() == ["one"] * 3 + ["other"] * 3
-    assert list(table.columns) == ["policy", "reader", "judge", "1 chunks", "3 chunks"]
-    assert (workspace / "small/f.png").read_bytes().startswith(b"\x89PNG")
-    assert all("ma-timeline" in (workspace / "small" / page).read_text() for page in ("m.html", "c.html", "case.html"))
-    assert "The code of the silver heron is lantern" in (workspace / "small/r.html").read_text()
-    executed = sorted((workspace / "small/notebooks").glob("*.ipynb"))
-    assert len(executed) == 9
-    assert all(displays_its_figures(path) for path in executed)
-
-    ledger = Experiment.open(workspace)
-    run = load_runs(ledger, "tags.policy = 'one'").iloc[0]
-    assert run["parent"] == result.run_id
-    assert run["run_id"] == rows["run_id"].iloc[0]
-    results = load_results(ledger.join(run["run_id"]))
-    assert len(results) == 15
-    turns = turns_to_frame(results).query("reader == 'overwrite'").groupby("example").size()
-    assert sorted(turns) == [2, 2, 2, 4, 4]
-    outputs = [output for path in executed for cell in code_cells(path) for output in cell.outputs]
-    assert [output["text"] for output in outputs if output.get("name") == "stderr"] == []
-
-
-@pytest.mark.long
 def test_a_grid_retains_every_points_rows_of_every_policy(tiny_model: str, workspace: Path) -> None:
     """03_evaluate with two policies at two chunk sizes: the figure's rows and the gathered ones have all four."""
     make_splits(workspace / "data", "needle", {"test": ([2], [3])}, Tokenizer.load(tiny_model), 0, 48, distractors=0.5)
@@ -282,15 +202,3 @@ def test_two_settings_of_one_policy_are_inspected_by_name(encoder: Encoder, work
     assert names["first"] == "one, memory 24" and "ma-timeline" in (workspace / "memory.html").read_text()
     with pytest.raises(ValueError, match="several lines; choose from 'one, memory 16', 'one, memory 24'"):
         run_cells("06_inspect_memory", before="one", after="one, memory 16", **shared)
-
-
-def displays_its_figures(path: Path) -> bool:
-    """Return whether every cell that ends in a figure has an image, and every other code cell some output."""
-    for cell in code_cells(path):
-        kinds = {kind for output in cell.outputs for kind in output.get("data", {})}
-        last = ast.parse(cell.source).body[-1] if cell.source else None
-        if isinstance(last, ast.Assign) and ".figure" in ast.unparse(last):
-            assert "image/png" in kinds, f"{path.name}: no image below {ast.unparse(last)}"
-        elif isinstance(last, ast.Expr):
-            assert kinds, f"{path.name}: nothing below {ast.unparse(last)}"
-    return True

@@ -240,18 +240,8 @@ def test_a_run_that_a_person_stopped_is_not_trained_on(run: RunFolder, capsys) -
         resume(run.path)
 
 
-def test_a_closed_panel_is_not_displayed_again(running: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JPY_SESSION_NAME", "04_train.ipynb")
-    panel = show(running.path)
-    assert show(running.path) is panel
-    panel.close()
-    again = show(running.path)
-    assert again is not panel
-    again.close()
-
-
-def test_curves_go_to_the_trainings_and_the_notebooks_run(running: RunFolder, tmp_path: Path) -> None:
-    experiment = Experiment.open(tmp_path / "store")
+def test_curves_go_to_the_trainings_and_the_notebooks_run(running: RunFolder, workspace: Path, tmp_path: Path) -> None:
+    experiment = Experiment.open(workspace)
     own, point = experiment.start("training"), experiment.start("point")
     running.write_status(replace(running.status(), mlflow_run=own.id))
     training = attach(running.path)
@@ -262,25 +252,16 @@ def test_curves_go_to_the_trainings_and_the_notebooks_run(running: RunFolder, tm
         assert list(rows.query("metric == 'critic/score/mean'")["value"]) == [0.25, 0.5, 0.75]
 
 
-@pytest.mark.parametrize("store", ["store", "elsewhere"])
-def test_curves_are_logged_if_the_trainings_run_is_gone(running: RunFolder, tmp_path: Path, store: str) -> None:
-    own = Experiment.open(tmp_path / store).start("training")
+def test_curves_are_logged_if_the_trainings_run_is_gone(running: RunFolder, workspace: Path, tmp_path: Path) -> None:
+    own = Experiment.open(workspace).start("training")
     own.experiment.client.delete_run(own.id)
     running.write_status(replace(running.status(), mlflow_run=own.id))
-    experiment = Experiment.open(tmp_path / "store")
+    experiment = Experiment.open(workspace)
     point = experiment.start("point")
     training = attach(running.path)
     log_training(experiment, point.id, training, plots.reward_curve(curve(training)).figure)
     rows = pd.read_parquet(point.fetch("curve.parquet", tmp_path))
     assert list(rows.query("metric == 'critic/score/mean'")["value"]) == [0.25, 0.5, 0.75]
-
-
-def test_before_the_first_step_the_curve_is_empty(tmp_path: Path) -> None:
-    started = RunFolder(tmp_path)
-    started.write_status(TrainingStatus(state=TrainingState.STARTING, steps=10))
-    frame = curve(attach(tmp_path))
-    assert list(frame.columns) == ["run_id", "metric", "step", "value"] and frame.empty
-    assert frame[frame["metric"].str.startswith("val")].empty
 
 
 def test_in_jupyter_settle_returns_at_once(running: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -234,19 +234,6 @@ def test_memory_by_turn_has_means_and_marks_what_was_cut() -> None:
     assert [line.get_xydata().tolist() for line in ax.lines if line.get_marker() == "x"] == [[[2, 9]]]
 
 
-def test_score_against_cost_has_its_pareto_line_in_grey(results: pd.DataFrame) -> None:
-    ax = plots.score_against_cost(results)
-    drawn = {line.get_label(): (line.get_xdata()[0], line.get_ydata()[0]) for line in ax.lines}
-    tokens = (8 * 37 + 4 * 577) / 12
-    assert {name: drawn[name] for name in ("before", "after", "after, blind")} == {
-        "before": (tokens, 7 / 12), "after": (tokens, 11 / 12), "after, blind": (10, 1 / 12),
-    }  # fmt: skip
-    (pareto,) = [line for line in ax.lines if line.get_drawstyle() == "steps-post"]
-    assert list(pareto.get_xdata()) == [10, tokens] and list(pareto.get_ydata()) == [1 / 12, 11 / 12]
-    with pytest.raises(ValueError, match="dollars"):
-        plots.score_against_cost(results, "dollars")
-
-
 def test_the_heat_map_counts_each_cell_of_one_policy(results: pd.DataFrame) -> None:
     ax = plots.accuracy_by_depth(one_line(results), bins=2)
     assert [t.get_text() for t in ax.texts][:4] == ["100 %\nn=4", "50 %\nn=2", "50 %\nn=4", "0 %\nn=2"]
@@ -299,7 +286,6 @@ def figures_of(results: pd.DataFrame, tokenizer, tmp_path) -> dict[str, partial]
         "accuracy_by_length": partial(plots.accuracy_by_length, results),
         "capture_and_retention": partial(plots.capture_and_retention, results),
         "cost_by_length": partial(plots.cost_by_length, results),
-        "score_against_cost": partial(plots.score_against_cost, results),
         "document_lengths": partial(plots.document_lengths, data["examples"]),
         "evidence_depths": partial(plots.evidence_depths, data["depths"]),
         "gold_positions": partial(plots.gold_positions, data["gold"]),

@@ -18,6 +18,7 @@ from waiting import has_ended, wait_for
 
 from memagent_lib.cli import main
 from memagent_lib.paths import PACKAGE
+from memagent_lib.provenance import code_hash
 from memagent_lib.sweeps import SweepError, SweepSpec, SweepStage, gather_sweep, run_sweep, show_sweep
 from memagent_lib.sweeps.runner import only_sweep_in
 from memagent_lib.sweeps.specification import plan
@@ -130,21 +131,22 @@ def test_a_point_runs_again_only_when_its_inputs_change(notebook, spec, tmp_path
     assert plan(spec(stage))[0][0].key == found[-1], "an earlier stage may have written it"
 
 
-@pytest.mark.parametrize(
-    ("file", "repeats"),
-    [("inspector/inspector.js", False), ("plots/style.py", False), ("prompts.py", True), ("scoring/judges.py", True)],
-)
-def test_only_code_that_changes_results_changes_a_sweeps_keys(
-    notebook, spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, repeats: bool
-) -> None:
+def test_only_code_that_changes_results_changes_a_sweeps_keys(notebook, spec, tmp_path: Path, monkeypatch) -> None:
     package = tmp_path / "memagent_lib"
     shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr("memagent_lib.provenance.PACKAGE", package)
     sweep = spec(SweepStage(name="one", notebook=notebook(APPEND)))
-    before = plan(sweep)[0][0].key
-    with open(package / file, "a", encoding="utf-8") as source:
-        source.write("\n")
-    assert (plan(sweep)[0][0].key != before) is repeats
+
+    def key() -> str:
+        code_hash.cache_clear()
+        return plan(sweep)[0][0].key
+
+    before = key()
+    for file, repeats in (("inspector/inspector.js", False), ("plots/style.py", False), ("scoring/judges.py", True)):
+        with open(package / file, "a", encoding="utf-8") as source:
+            source.write("\n")
+        assert (key() != before) is repeats
+    code_hash.cache_clear()
 
 
 def test_a_finished_point_whose_run_is_elsewhere_is_no_gap(workspace: Path, tmp_path: Path) -> None:
@@ -236,7 +238,6 @@ def test_what_cannot_run_is_refused_before_anything_starts(notebook, spec, works
         ("[[stage]]\nname = 'a'", "notebook"),
         ("workers = 'two'\nnotebook = 'x'", "workers"),
         ("notebook = 'x'\ngrid.x = 3", "grid.x"),
-        ("workers = 0\nnotebook = 'x'", "workers"),
         ("grid.x = [1]\n[[stage]]\nnotebook = 'x'", "grid"),
         ("x = [", "TOML"),
         ("", "stages"),
@@ -396,9 +397,3 @@ def test_a_kernel_that_dies_before_any_cell_is_started_again(
     ]
     assert run_sweep(spec(*stages)).ok
     assert (starts.read_text(), lines(workspace)) == ("xx", ["1", "1"])
-
-
-def test_the_demo_stops_its_training_when_it_is_stopped() -> None:
-    demo = SweepSpec.load(Path(__file__).parents[2] / "experiments" / "demo.toml")
-    train = next(stage for stage in demo.stages if stage.name == "train")
-    assert train.parameters["stop_on_interrupt"] is True
