@@ -26,10 +26,7 @@ from memagent_lib.backends import (
     require_engines,
 )
 from memagent_lib.bad_memory import OnBadMemory
-from memagent_lib.driver import Observer as Observer
-from memagent_lib.driver import TurnStore as TurnStore
-from memagent_lib.driver import drive as drive
-from memagent_lib.driver import gather as gather
+from memagent_lib.driver import Observer, drive
 from memagent_lib.models import HUB_NAME, find_model, hub_file, load_tokenizer
 from memagent_lib.plugins import plugin_hash
 from memagent_lib.prompts import Budget, Encoder, Template
@@ -108,12 +105,7 @@ class AgentSettings:
         return cls(template=words, budget=budget, reader=reader, chat_template=arguments, on_bad_memory=on_bad_memory)
 
     def save(self, model: str | Path) -> Path:
-        table = asdict(self) | {"budget": self.budget.sizes}
-        if not self.chat_template:
-            del table["chat_template"]
-        if self.on_bad_memory == OnBadMemory.TAKE:
-            del table["on_bad_memory"]
-        return paths.write_atomically(Path(model) / SETTINGS_FILE, json.dumps(table, indent=2) + "\n")
+        return paths.write_atomically(Path(model) / SETTINGS_FILE, json.dumps(asdict(self), indent=2) + "\n")
 
 
 def _settings_file(model: str | Path) -> Path | None:
@@ -247,7 +239,7 @@ class Agent:
         return {name: value for name, value in only_if_set.items() if value} | {
             "reader": self.reader.name,
             "template": {"name": template.name, "empty_memory": template.empty_memory} | words,
-            "budget": self.encoder.budget.sizes,
+            "budget": asdict(self.encoder.budget),
             "sampling": asdict(getattr(self.backend, "sampling", Sampling())),
             "model": self.weights or type(self.backend).__name__,
         }

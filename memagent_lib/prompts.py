@@ -9,7 +9,7 @@ from __future__ import annotations
 import string
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -48,14 +48,6 @@ class Budget:
     def __post_init__(self) -> None:
         require_at_least(self, 1, *(field.name for field in fields(self) if field.name != "thinking_tokens"))
         require_at_least(self, 0, "thinking_tokens")
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The sizes by name, without ``thinking_tokens`` if it is 0, so that journals without it stay valid."""
-        sizes = asdict(self)
-        if not self.thinking_tokens:
-            del sizes["thinking_tokens"]
-        return sizes
 
 
 @dataclass(frozen=True)
@@ -137,11 +129,6 @@ class Template:
     def wording(self, kind: Kind) -> tuple[tuple[str, str | None], ...]:
         """Return the literal texts of a kind of prompt, each with the name of the part that follows it, if any."""
         return _pieces(self.words(kind))
-
-    @property
-    def chunk_first(self) -> bool:
-        """Whether the chunk comes before the memory, so that prompts with the same chunk share their beginning."""
-        return self.read.index("{chunk}") < self.read.index("{memory}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,12 @@ from dataclasses import replace
 import pytest
 
 from memagent_lib import agent as driver
-from memagent_lib.agent import Agent, AgentSettings, chunks_after, open_agent, run_sync
+from memagent_lib.agent import Agent, AgentSettings, open_agent, run_sync
 from memagent_lib.backends import Scripted
 from memagent_lib.driver import Observer
 from memagent_lib.prompts import Budget, Template
 from memagent_lib.readers import reader_named
-from memagent_lib.text import Chunk, chunks
+from memagent_lib.text import Chunk
 from memagent_lib.trace import Reply
 
 SENTENCE = "A small boat drifts past the old mill. "
@@ -112,13 +112,6 @@ def len_of(text: str) -> str:
     return f"{len(text)}"
 
 
-def test_chunks_that_follow_a_reading_continue_its_offsets(encoder):
-    previous = Agent(encoder, Scripted(len_of)).read(DOCUMENT, "q")
-    more = list(chunks_after(previous, chunks(DOCUMENT, encoder.tokenizer, 48)))
-    assert [c.index for c in more] == list(range(len(previous.reads), len(previous.reads) + len(more)))
-    assert (more[0].start, more[-1].end) == (len(DOCUMENT), 2 * len(DOCUMENT))
-
-
 def test_lean_drops_ids_and_chunk_texts_after_the_turn_was_seen(encoder):
     seen = []
     trace = Agent(encoder, Scripted(len_of)).read(
@@ -207,13 +200,6 @@ def test_a_question_without_text_is_refused(encoder):
     for question in ("", " ", None):
         with pytest.raises(ValueError, match="question"):
             Agent(encoder, Scripted(len_of)).read("Some text.", question)
-
-
-def test_false_reaches_the_backend_and_an_empty_option_does_not(model_folder, encoder):
-    how = {"template": encoder.template, "budget": encoder.budget}
-    with pytest.raises(ValueError, match="the transformers backend has no option 'nonsense'"):
-        open_agent(model_folder, "transformers", **how, nonsense=False)
-    open_agent(model_folder, "transformers", **how, nonsense="", window=0, threads=None).close()
 
 
 def test_without_a_name_the_backend_is_that_of_one_reading(monkeypatch):

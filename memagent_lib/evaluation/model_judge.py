@@ -17,9 +17,10 @@ from itertools import compress
 from pathlib import Path
 from typing import Any
 
-from memagent_lib.agent import Agent, Observer, gather, open_agent, run_sync
+from memagent_lib.agent import Agent, open_agent, run_sync
 from memagent_lib.backends import Backend, BackendError
 from memagent_lib.data import Example
+from memagent_lib.driver import Observer, gather
 from memagent_lib.evaluation.results import Result, counted_once
 from memagent_lib.journal import Journal, ReadingTurns, digest
 from memagent_lib.paths import absolute

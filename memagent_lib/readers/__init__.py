@@ -17,9 +17,13 @@ its rewards (:mod:`memagent_lib.rl.rewards`). ``experiments/readers`` has exampl
 
 from memagent_lib.readers.baselines import Ranking, blind, full, passages_of, retrieved, truncated
 from memagent_lib.readers.declaration import Reader, ReaderError, ReaderSession, reader, turns_and_memory
-from memagent_lib.readers.map_merge import map_merge
-from memagent_lib.readers.multislot import SLOTS, multislot
-from memagent_lib.readers.overwrite import overwrite, question_list, several_questions
+from memagent_lib.readers.questions import (
+    SHARED_QUESTION,
+    after_reading,
+    before_answer,
+    question_list,
+    several_questions,
+)  # fmt: skip
 from memagent_lib.readers.registry import (
     BASELINES,
     READERS,
@@ -28,7 +32,7 @@ from memagent_lib.readers.registry import (
     require_continues,
     signal_in_words,
 )  # fmt: skip
-from memagent_lib.readers.shared import SHARED_QUESTION, after_reading, before_answer
+from memagent_lib.readers.with_memory import SLOTS, map_merge, multislot, overwrite
 
 __all__ = [
     "BASELINES", "READERS", "SHARED_QUESTION", "SLOTS", "Ranking", "Reader", "ReaderError", "ReaderSession",

@@ -9,9 +9,7 @@ from memagent_lib.errors import nearest
 from memagent_lib.plugins import PluginError, is_plugin, load_plugin, plugin_name, shipped_plugin
 from memagent_lib.readers.baselines import blind, full, retrieved, truncated
 from memagent_lib.readers.declaration import Reader
-from memagent_lib.readers.map_merge import map_merge
-from memagent_lib.readers.multislot import multislot
-from memagent_lib.readers.overwrite import overwrite
+from memagent_lib.readers.with_memory import map_merge, multislot, overwrite
 
 READERS: dict[str, Reader] = {
     each.name: each for each in (overwrite, multislot, map_merge, full, truncated, retrieved, blind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ def run(tokenizer, workspace: Path, tmp_path: Path) -> RunFolder:
     tables = {
         "model": {"path": str(base), "device": "cpu"},
         "data": {"train": [str(train)], "eval": [str(train)]},
-        "reading": {"template": "short", **BUDGET.sizes},
+        "reading": {"template": "short", **asdict(BUDGET)},
         "tracking": {"uri": f"sqlite:///{workspace}/mlflow.db"},
         "verl": {"trainer.total_training_steps": 4},
     }

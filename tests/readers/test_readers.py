@@ -26,7 +26,7 @@ from memagent_lib.readers import (
     signal_in_words,
     truncated,
 )  # fmt: skip
-from memagent_lib.readers.map_merge import PARTS
+from memagent_lib.readers.with_memory import PARTS
 from memagent_lib.text import chunks
 from memagent_lib.trace import Kind, Prompt, Reply
 
@@ -237,9 +237,7 @@ def test_a_document_too_long_for_one_prompt_names_the_fix(encoder):
 def test_a_reader_that_displays_more_memories_than_it_declares(encoder):
     memory = "\n".join(["is " * encoder.budget.memory_tokens] * 6)
     prompt = Prompt(Kind.ANSWER, "why?", memory)
-    with pytest.raises(
-        BudgetError, match=r"a memory of \d+ tokens, and .*; a reader that displays several memories says"
-    ):
+    with pytest.raises(BudgetError, match=r"a memory of \d+ tokens"):
         encoder.encode(prompt)
 
 

@@ -1,8 +1,8 @@
-"""Read parts of the document concurrently, then merge their memories in a tree.
+"""Readers that read chunk by chunk into a memory: MemAgent's own, several memories, and parts read concurrently.
 
-The reading takes as long as its longest part and the merges. The idea is hierarchical merging (BooookScore, arXiv
-2310.00785), with a reader for each part. To merge two memories, the model reads one of them as if it were a chunk, so
-any policy that can read can merge.
+``overwrite`` is MemAgent's (arXiv 2507.02259, section 3). ``multislot`` is after MHM-LRU (arXiv 2607.01523).
+``map_merge`` merges memories in a tree, after hierarchical merging (BooookScore, arXiv 2310.00785); to merge two, the
+model reads one of them as if it were a chunk, so any policy that can read can merge.
 """
 
 from __future__ import annotations
@@ -11,11 +11,59 @@ from collections.abc import Generator, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from memagent_lib.readers.declaration import ReaderSession, reader
+from memagent_lib.readers.declaration import ReaderSession, reader, turns_and_memory
 from memagent_lib.text import Chunk
 from memagent_lib.trace import NO_MEMORY, Kind, Prompt, Trace, Turn
 
+SLOTS = 4
 PARTS = 8
+
+
+@reader({Kind.READ: 1, Kind.ANSWER: 1})
+def overwrite(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> ReaderSession:
+    """Read chunk by chunk, and pass only the memory to the next turn. The cost is linear in the document's length.
+
+    ``previous`` is a reading to continue from: its last memory becomes the first one here, and its turns stay in the
+    trace.
+    """
+    turns, memory = yield from read_chunks(question, chunks, previous)
+    answer = yield Prompt(Kind.ANSWER, question, memory)
+    return Trace(question, (*turns, answer))
+
+
+def read_chunks(
+    question: str, chunks: Iterable[Chunk], previous: Trace | None
+) -> Generator[Prompt, Turn, tuple[list[Turn], str]]:
+    """Read all chunks as ``overwrite`` does; return the turns and the last memory."""
+    turns, memory = turns_and_memory(previous)
+    for chunk in chunks:
+        turn = yield Prompt(Kind.READ, question, memory, chunk)
+        turns.append(turn)
+        memory = turn.reply.text
+    return turns, memory
+
+
+@reader({Kind.READ: 1, Kind.ANSWER: SLOTS})
+def multislot(question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> ReaderSession:
+    """Let each chunk rewrite the least recently written of :data:`SLOTS` memories, and answer from all of them.
+
+    Each read prompt includes only the memory to be rewritten. Each memory is rewritten once every :data:`SLOTS` turns,
+    so if a share ``r`` of its content survives each rewrite, ``r ** (T / SLOTS)`` remains after ``T`` chunks.
+    """
+    turns, _ = turns_and_memory(previous)
+    slots = [NO_MEMORY] * SLOTS
+    # Slots are written in turn, so a turn's number gives its slot.
+    for number, turn in enumerate(turns):
+        slots[number % SLOTS] = turn.reply.text
+    for chunk in chunks:
+        slot = len(turns) % SLOTS
+        turn = yield Prompt(Kind.READ, question, slots[slot], chunk)
+        turns.append(turn)
+        slots[slot] = turn.reply.text
+    # A short document leaves slots empty; the prompt's budget counts only those in use.
+    memories = [memory for memory in slots if memory]
+    answer = yield Prompt(Kind.ANSWER, question, "\n".join(memories), memories=max(1, len(memories)))
+    return Trace(question, (*turns, answer))
 
 
 class _Summary(NamedTuple):
