@@ -23,7 +23,6 @@ from memagent_lib.backends import (
     backend_for_one_reading,
     open_backend,
     require_backend,
-    require_engines,
 )
 from memagent_lib.bad_memory import OnBadMemory
 from memagent_lib.driver import Observer, drive
@@ -153,8 +152,7 @@ def open_agent(
     if backend is None or isinstance(backend, str):
         engines = options.get("engines") or 0
         backend = backend or _default_backend(str(model), engines)
-        require_backend(backend)  # both before a tokenizer is downloaded
-        require_engines(backend, engines, options.get("cluster") or "")
+        require_backend(backend, engines, options.get("cluster") or "")  # before a tokenizer is downloaded
     remote = backend == "openai"
     # A server has its own names for models, even some that end in .gguf.
     path = paths.model_path(str(model)) if remote else find_model(str(model))

@@ -22,14 +22,13 @@ from memagent_lib.backends.interface import (
     Scripted,
     require_room,
 )
-from memagent_lib.backends.model_shape import ModelShape, config_of, end_tokens, shape_of, trained_window
+from memagent_lib.backends.model_shape import ModelShape, end_tokens, shape_of, trained_window
 from memagent_lib.backends.opening import (
     BACKENDS,
     SMALL_MODEL_MB,
     backend_for_one_reading,
     open_backend,
     require_backend,
-    require_engines,
 )
 from memagent_lib.backends.vllm_engines import LoopEngine
 
@@ -46,11 +45,9 @@ __all__ = [
     "Sampling",
     "Scripted",
     "backend_for_one_reading",
-    "config_of",
     "end_tokens",
     "open_backend",
     "require_backend",
-    "require_engines",
     "require_room",
     "shape_of",
     "trained_window",

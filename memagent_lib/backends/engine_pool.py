@@ -48,9 +48,19 @@ class EnginePool:
         self.sampling = sampling
         self._busy: dict[Any, int] = {}  # the turns that each engine is generating
         self._owns_ray = not ray.is_initialized()
-        self._session = _join(cluster) if self._owns_ray else None
+        self._session: Path | None = None
+        start = {"namespace": "memagent-engines", "log_to_driver": False, "logging_level": "ERROR"}
+        if self._owns_ray and cluster == LOCAL:
+            self._session = start_ray(start | {"address": LOCAL, "include_dashboard": False})
+        elif self._owns_ray:
+            require_answer(cluster)
+            ray.init(address=cluster, **start)
         try:
-            share = share_of(ray.cluster_resources(), engines, options.setdefault("threads", 1))
+            has = ray.cluster_resources()
+            share = {"num_gpus": 1} if has.get("GPU") else {"num_cpus": options.setdefault("threads", 1)}
+            room = has.get("GPU") or has.get("CPU", 0) // share["num_cpus"]
+            if room < engines:  # Ray would wait
+                raise ClusterError(f"engines {engines}: Ray has room for {room:.0f}; lower engines")
             # SPREAD: all nodes before the second engine of one. An engine batches its turns itself, so no call waits.
             placed = ray.remote(_Engine).options(**share, scheduling_strategy="SPREAD", max_concurrency=1000)
             self._busy = {placed.remote(): 0 for _ in range(engines)}
@@ -99,27 +109,3 @@ class EnginePool:
         if self._owns_ray:
             self._owns_ray = False
             end_ray(self._session)
-
-
-def share_of(resources: Mapping[str, float], engines: int, threads: int) -> dict[str, int]:
-    """Return what each engine reserves: a GPU, or ``threads`` cores if there is none.
-
-    Raises :class:`ClusterError` if not all engines find room, because Ray would wait.
-    """
-    name, each = ("GPU", 1) if resources.get("GPU") else ("CPU", threads)
-    has = int(resources.get(name, 0))
-    if engines * each > has:
-        raise ClusterError(f"engines {engines} need {engines * each} {name}s, and Ray has {has}; lower engines")
-    return {f"num_{name.lower()}s": each}
-
-
-def _join(cluster: str) -> Path | None:
-    """Join a cluster, or start a private Ray and return the folder of its logs."""
-    import ray
-
-    arguments = {"namespace": "memagent-engines", "log_to_driver": False, "logging_level": "ERROR"}
-    if cluster == LOCAL:
-        return start_ray(arguments | {"address": LOCAL, "include_dashboard": False})
-    require_answer(cluster)
-    ray.init(address=cluster, **arguments)
-    return None

@@ -69,15 +69,6 @@ class ModelShape:
         mlp = 3 * (self.hidden + self.ffn)
         return rank * self.layers * (queries_and_output + keys_and_values + mlp)
 
-    def forward_flops(self, tokens: float, length: float, dense: bool = False) -> float:
-        """Return an upper bound on the FLOPs of a forward pass over ``tokens`` tokens in rows of ``length``.
-
-        The bound counts two FLOPs per parameter and token, plus attention. ``dense`` attention computes every pair of
-        tokens under a mask; otherwise only the pairs of a token with those before it are computed, which are half.
-        """
-        pair = 4 if dense else 2
-        return tokens * (2 * self.parameters + pair * self.layers * self.attention * length)
-
     def turn_flops(self, tokens: float, replied: float, cached: float = 0.0) -> float:
         """Return the FLOPs of a turn of ``tokens`` tokens, the last ``replied`` of which are the reply.
 
@@ -108,17 +99,9 @@ class ModelShape:
         """
         return 6 * self.hidden + 7 * self.attention + 4 * self.kv_width + 4 * self.ffn
 
-    @property
-    def kv_bytes(self) -> int:
-        """The size in bytes of one token's keys and values in bf16."""
-        return 4 * self.layers * self.kv_width
-
 
 def kv_bytes(config: Any) -> int:
-    """Return the size in bytes of one token's keys and values in bf16, as :attr:`ModelShape.kv_bytes` does.
-
-    No model is built for it.
-    """
+    """Return the size in bytes of one token's keys and values in bf16."""
     heads, width = _kv_heads(config)
     return 4 * config.num_hidden_layers * heads * width
 
@@ -177,9 +160,5 @@ def _stated(model: str) -> tuple[int, ...]:
     sources = [config.get_text_config(), config]
     with suppress(OSError):  # the file is optional
         sources.insert(0, GenerationConfig.from_pretrained(model))
-    ids: list[int] = []
-    for source in sources:
-        eos = getattr(source, "eos_token_id", None)
-        if eos is not None:
-            ids += eos if isinstance(eos, list | tuple) else [eos]
-    return tuple(ids)
+    stated = [getattr(source, "eos_token_id", None) for source in sources]
+    return tuple(token for eos in stated if eos is not None for token in (eos if isinstance(eos, list) else [eos]))

@@ -14,7 +14,7 @@ import logging
 import random
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,7 +22,7 @@ import openai
 
 from memagent_lib.backends.interface import BackendError, BackendUnavailable, ContentFiltered, Sampling, require_room
 from memagent_lib.backends.retries import WITHOUT_FILTER, RetryableError, RetryPolicy, failure_of, message_in
-from memagent_lib.backends.server_models import card_of, cards_in, window_of
+from memagent_lib.backends.server_models import cards_in, name_of, window_of
 from memagent_lib.errors import one_line
 from memagent_lib.prompts import Request
 from memagent_lib.text import whole_characters
@@ -40,7 +40,7 @@ NEUTRAL = {
     "stream_options": {"include_usage": True},
 }
 """Fields that change no reply, sent because servers have other defaults. If one is refused, it is left out."""
-FIRST_ANSWER_S = 10.0
+CONNECT_S = 10.0
 SAME_REFUSALS = 10  # in a row stop the run
 USELESS_REPLIES = 10  # of one request: empty, half, or of another form
 USELESS_WAIT_S = 0.5
@@ -54,25 +54,6 @@ _LOG = logging.getLogger("memagent_lib")
 
 class _Resend(Exception):
     """The server refused a field, which is left out from now on."""
-
-
-class _Http(openai.DefaultAioHttpClient):
-    """An HTTP client that reports every failure before the ``openai`` client repeats the request."""
-
-    def __init__(self, lost: Callable[[str], None], refused: Callable[[Any], None], **settings: Any):
-        super().__init__(**settings)
-        self._lost = lost
-        self._refused = refused
-
-    async def send(self, request: Any, **options: Any) -> Any:
-        try:
-            response = await super().send(request, **options)
-        except Exception as failure:
-            self._lost(_describe(failure))
-            raise
-        if response.status_code >= 300:
-            self._refused(response)
-        return response
 
 
 class OpenAICompatible:
@@ -109,7 +90,9 @@ class OpenAICompatible:
         # Some servers quote the key in their error, which ends up in logs and results.
         self._secrets = [secret for secret in (api_key, urlsplit(base_url).password) if secret]
         # The client refuses an empty key, takes None from OPENAI_API_KEY, and sends OPENAI_ORG_ID to any server.
-        self._settings: dict[str, Any] = {"base_url": base_url, "api_key": api_key or "none"}
+        attempt_s = self._policy.attempt_s
+        self._timeout = openai.Timeout(attempt_s, connect=min(CONNECT_S, attempt_s), pool=None)
+        self._settings: dict[str, Any] = {"base_url": base_url, "api_key": api_key or "none", "timeout": self._timeout}
         unsent = ["OpenAI-Organization", "OpenAI-Project", *([] if api_key else ["Authorization"])]
         self._options: Any = {"headers": {name: openai.Omit() for name in unsent}}
         self._limit = "max_tokens"
@@ -121,7 +104,7 @@ class OpenAICompatible:
         self._refusals = (0, "")  # how many in a row, and what they say
         self._last_failure = "no answer"
         self._answered = time.monotonic()
-        self._counts_whole_prompts = False
+        self._longest_count = 0  # of a prompt's tokens
         self._client: openai.AsyncOpenAI | None = None
         self._name, self.window = self._find(model, window)
         self.served = {"model": self._name, "api": api}
@@ -149,6 +132,7 @@ class OpenAICompatible:
             raise
         self._answered = time.monotonic()
         self._refusals = (0, "")
+        self._last_failure = "no answer"
         return reply
 
     def _late(self, waited_s: float) -> Exception:
@@ -179,7 +163,7 @@ class OpenAICompatible:
             except _Resend:
                 continue
             except RetryableError as failure:
-                self._note(str(failure))
+                self._last_failure = str(failure)
                 useless += 1
                 if useless == USELESS_REPLIES:
                     raise BackendError(f"no reply after {useless} attempts; the last: {failure}") from failure
@@ -188,19 +172,18 @@ class OpenAICompatible:
     def _open(self) -> openai.AsyncOpenAI:
         """Return the client, which belongs to the event loop that first uses it."""
         if self._client is None:
-            timeout = openai.Timeout(self._policy.attempt_s, pool=None)
+            hooks = {"response": [self._judge]}
             # Following a redirect could turn the POST into a GET without a body.
-            http = _Http(self._note, self._judge, follow_redirects=False, timeout=timeout)
+            http = openai.DefaultAioHttpClient(event_hooks=hooks, follow_redirects=False, timeout=self._timeout)
             # The deadline ends the retries.
-            self._client = openai.AsyncOpenAI(**self._settings, http_client=http, max_retries=10_000, timeout=timeout)
+            self._client = openai.AsyncOpenAI(**self._settings, http_client=http, max_retries=10_000)
         return self._client
 
-    def _note(self, failure: str) -> None:
-        self._last_failure = failure
-
-    def _judge(self, response: Any) -> None:
-        """Raise what no retry changes, past the client's retries."""
-        self._refuse(response.status_code, response.text, response.headers, json.loads(response.request.content))
+    async def _judge(self, response: Any) -> None:
+        """Raise what no retry changes, past the client's retries. The client calls this before it repeats a request."""
+        if response.status_code >= 300:
+            content = (await response.aread()).decode(errors="replace")
+            self._refuse(response.status_code, content, response.headers, json.loads(response.request.content))
 
     def _refuse(self, status: int, content: str, headers: Mapping[str, str], sent: Mapping[str, Any]) -> None:
         if status in (400, 422, 500) and self._learn(message_in(content), sent):
@@ -208,7 +191,7 @@ class OpenAICompatible:
         failure = self._failure(status, content, headers)
         if not isinstance(failure, RetryableError):
             raise failure
-        self._note(str(failure))
+        self._last_failure = str(failure)
 
     def _failure(self, status: int, content: str, headers: Mapping[str, str]) -> Exception:
         for secret in self._secrets:
@@ -301,56 +284,49 @@ class OpenAICompatible:
     def _require_whole_prompt(self, sent: int, counted: int, cached: int) -> None:
         """Raise :class:`BackendError` if the server's count of prompt tokens reveals that it truncated the prompt.
 
-        A chat server adds its template and may use another tokenizer, so the check is looser there. A server that has
-        counted a whole prompt may leave out cached tokens later.
+        A chat server adds its template and may use another tokenizer, so the check is looser there. A count of less
+        than half of an earlier one is taken for that of the tokens which were not cached, because servers keep at least
+        half of their window of a prompt that they cut.
         """
         least = sent - 2 if self._api == "completions" else min(0.6 * sent, sent - 32)
-        if counted and not self._counts_whole_prompts and counted + cached < least:
+        if counted + cached < least and counted > self._longest_count / 2:
             raise BackendError(
                 f"the server cut the prompt: {sent:,} tokens were sent and it read {counted:,}; raise the server's "
                 "window (vLLM: --max-model-len; llama.cpp: --ctx-size; Ollama: num_ctx) or lower chunk_tokens"
             )
-        self._counts_whole_prompts = self._counts_whole_prompts or counted > 0
+        self._longest_count = max(self._longest_count, counted)
 
     def _find(self, model: str, window: int | None) -> tuple[str, int]:
         """Return the server's name of a model, and its window."""
+        server = f"the server at {self.base_url}"
         try:
             cards = cards_in(self._get("/models"))
         except openai.APIStatusError as refusal:
             if window and refusal.status_code in (404, 405):  # no list
                 return model, window
-            raise self._cannot_list(refusal) from None
+            if refusal.status_code == 404 and "data" in self._page("/v1/models"):
+                raise BackendUnavailable(f"{self.base_url} lacks its end; give {self.base_url}/v1") from None
+            failure = self._failure(refusal.status_code, refusal.response.text, refusal.response.headers)
+            if isinstance(failure, RetryableError):
+                failure = BackendUnavailable(f"{server} is not ready ({failure}); try again")
+            raise failure from None
         except openai.APIConnectionError as failure:
-            says = f"no server answers at {self.base_url} ({_describe(failure.__cause__ or failure)})"
+            says = f"no server answers at {self.base_url} ({one_line(str(failure.__cause__ or failure))})"
             raise BackendUnavailable(f"{says}; start one there, or give its base_url") from failure
         except _ODD_FORM as odd:
             says = f"{self.base_url}/models is not an OpenAI-compatible server's list of models; check base_url"
             raise BackendUnavailable(says) from odd
-        found = card_of(cards, model)
-        if found is None:
-            has = ", ".join(sorted(cards)) or "none"
-            raise BackendUnavailable(f"the server at {self.base_url} has no model {model!r}; it has {has}")
-        name, card = found
-        window = window or window_of(card, cards.get(card.get("parent"), {}), name, self._page)
+        name = name_of(cards, model)
+        if name is None:
+            raise BackendUnavailable(f"{server} has no model {model!r}; it has {', '.join(sorted(cards)) or 'none'}")
+        window = window or window_of(cards, name, self._page)
         if not window:
-            raise ValueError(
-                f"the server at {self.base_url} does not report the window of {model!r}; give it in tokens (--window N)"
-            )
+            raise ValueError(f"{server} does not report the window of {model!r}; set window, in tokens")
         return name, window
-
-    def _cannot_list(self, refusal: openai.APIStatusError) -> Exception:
-        if refusal.status_code == 404 and "data" in self._page("/v1/models"):
-            return BackendUnavailable(f"{self.base_url} is not the address of the API; give {self.base_url}/v1")
-        failure = self._failure(refusal.status_code, refusal.response.text, refusal.response.headers)
-        if isinstance(failure, RetryableError):
-            return BackendUnavailable(f"the server at {self.base_url} is not ready ({failure}); try again")
-        return failure
 
     def _get(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Return the JSON at a path of the API or at a whole address. With ``body``, send that."""
-        # A model may be loaded before a POST is answered.
-        timeout_s = self._policy.attempt_s if body else min(FIRST_ANSWER_S, self._policy.attempt_s)
-        with openai.OpenAI(**self._settings, max_retries=0, timeout=timeout_s) as client:
+        with openai.OpenAI(**self._settings, max_retries=0) as client:
             if body:
                 return json.loads(client.post(path, body=body, cast_to=str, options=self._options))
             return json.loads(client.get(path, cast_to=str, options=self._options))
@@ -359,7 +335,7 @@ class OpenAICompatible:
         """Return the table at a path beside the API, or an empty one if the server has none."""
         try:
             page = self._get(self.base_url.removesuffix("/v1") + path, body)
-        except (openai.OpenAIError, ValueError, RecursionError):
+        except (openai.OpenAIError, ValueError):
             return {}
         return page if isinstance(page, Mapping) else {}
 
@@ -377,10 +353,6 @@ def _public_address(base_url: str, api_key: str) -> str:
     if not (api_key.isascii() and api_key.isprintable()) or " " in api_key:
         raise ValueError("the API key has a line break, a space or a character that no key has; give the key alone")
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
-
-
-def _describe(failure: BaseException) -> str:
-    return one_line(f"{type(failure).__name__}: {failure}")
 
 
 def _names(says: str, field: str) -> bool:

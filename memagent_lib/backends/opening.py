@@ -32,8 +32,7 @@ def open_backend(
     With a number of ``engines``, open that many, each in its own process, as an :class:`EnginePool`. ``cluster`` is the
     address of the Ray cluster for them (default: ``local``, a private one on this machine).
     """
-    require_backend(kind)
-    require_engines(kind, engines, cluster)
+    require_backend(kind, engines, cluster)
     if engines:
         return EnginePool(BACKENDS[kind], model, sampling or Sampling(), engines, cluster or LOCAL, **options)
     try:
@@ -59,16 +58,15 @@ def backend_for_one_reading(model: str) -> str:
     return "vllm" if torch.cuda.is_available() else "transformers"
 
 
-def require_backend(kind: str) -> None:
-    """Raise an error if there is no backend ``kind`` or its engine is not installed. This imports no engine."""
+def require_backend(kind: str, engines: int = 0, cluster: str = "") -> None:
+    """Raise an error if there is no such backend, its engine is not installed, or it cannot use ``engines``.
+
+    This imports no engine.
+    """
     if kind not in BACKENDS:
         raise ValueError(f"no backend {kind!r}; choose from {', '.join(BACKENDS)}{nearest(kind, BACKENDS)}")
     otherwise = ", or name a server (backend openai)"
     require_packages(f"the {kind} backend", *_ENGINES.get(kind, ()), otherwise=otherwise)
-
-
-def require_engines(kind: str, engines: int, cluster: str) -> None:
-    """Raise ``ValueError`` for a negative number of ``engines``, or for engines or a cluster without any use."""
     if engines < 0 or (engines and kind == "openai"):
         raise ValueError(f"engines {engines}: choose at least 1 with {' or '.join(_ENGINES)}, or leave engines out")
     if cluster and not engines:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from memagent_lib.backends.interface import BackendError, BackendUnavailable, ContentFiltered
 from memagent_lib.errors import one_line
 
 LONGEST_PAUSE_S = 120  # the client does not repeat a request if the server asks for a longer wait
-NEEDS_CHAT = "servers without token prompts need the chat API (--api chat)"
+NEEDS_CHAT = "servers without token prompts need the chat API; set api to chat"
 WITHOUT_FILTER = "read with another model, or have the filter switched off"
 _FINAL = {
     401: "refuses the API key",
@@ -38,11 +38,6 @@ class RetryPolicy:
     attempt_s: float = 300.0
     deadline_s: float = 900.0
     gone_after_s: float = 900.0
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            if getattr(self, field.name) <= 0:
-                raise ValueError(f"{field.name} must be above 0, got {getattr(self, field.name)}")
 
 
 class RetryableError(Exception):

@@ -17,27 +17,30 @@ def cards_in(listing: Any) -> dict[str, Card]:
     return {card["id"]: card for card in (listing if isinstance(listing, list) else listing["data"] or [])}
 
 
-def card_of(cards: Mapping[str, Card], model: str) -> tuple[str, Card] | None:
-    """Return the listed name of ``model`` and its card. A prefix (``org/``) or the tag ``:latest`` may be missing.
+def name_of(cards: dict[str, Card], model: str) -> str | None:
+    """Return the listed name of ``model``, or ``None``. A prefix (``org/``) or the tag ``:latest`` may be missing.
 
-    llama.cpp serves one model under any name. A variant (``org/model:fast``) has the card of its model.
+    llama.cpp serves one model under any name. A variant (``org/model:fast``) gets the card of its model.
     """
-    card = cards.get(model) or cards.get(model.partition(":")[0])
-    if card is not None:
-        return model, card
+    base = model.partition(":")[0]
+    if base in cards:
+        cards.setdefault(model, cards[base])
+    if model in cards:
+        return model
     alike = [name for name in cards if name.endswith(f"/{model}") or name == f"{model}:latest"]
     if [card.get("owned_by") for card in cards.values()] == ["llamacpp"]:
         alike = list(cards)
-    return (alike[0], cards[alike[0]]) if len(alike) == 1 else None
+    return alike[0] if len(alike) == 1 else None
 
 
-def window_of(card: Card, parent: Card, name: str, page: Page) -> int:
+def window_of(cards: Mapping[str, Card], name: str, page: Page) -> int:
     """Return the largest total of prompt and reply tokens, or 0 if the server does not report it.
 
-    An adapter has the window of its ``parent``. OpenRouter states the model's window and that of the provider that
-    serves it; the smaller one counts.
+    An adapter has the window of its parent. OpenRouter states the model's window and that of the provider that serves
+    it; the smaller one counts.
     """
-    for table in (card, card.get("meta") or {}, parent):
+    card = cards[name]
+    for table in (card, card.get("meta") or {}, cards.get(card.get("parent"), {})):
         stated = [int(float(table[field])) for field in _WINDOWS if table.get(field)]
         if stated:
             return min(stated[0], (table.get("top_provider") or {}).get("context_length") or stated[0])

@@ -11,19 +11,10 @@ from ports import free_port
 
 from memagent_lib.agent import open_agent
 from memagent_lib.backends import open_backend
-from memagent_lib.backends.engine_pool import share_of
 from memagent_lib.data import make
 from memagent_lib.evaluation import Result, evaluate, to_frame
 from memagent_lib.system import ClusterError, started
 from memagent_lib.text import Tokenizer
-
-
-def test_an_engine_gets_a_gpu_or_its_threads_and_more_engines_are_refused() -> None:
-    assert share_of({"CPU": 8.0}, 2, 4) == {"num_cpus": 4}
-    assert share_of({"CPU": 16.0, "GPU": 2.0}, 2, 4) == {"num_gpus": 1}
-    for resources, engines, threads in (({"CPU": 8.0}, 3, 4), ({"CPU": 16.0, "GPU": 1.0}, 2, 1)):
-        with pytest.raises(ClusterError, match=f"engines {engines} "):
-            share_of(resources, engines, threads)
 
 
 def test_engines_without_a_use_are_refused_before_any_work() -> None:
@@ -87,6 +78,8 @@ def test_a_lost_node_changes_no_row_of_an_evaluation(cluster, tmp_path: Path, ca
 
 
 @pytest.mark.slow
-def test_an_engines_error_is_its_own_without_rays_traceback(cluster) -> None:
+def test_an_engines_error_is_its_own_and_engines_without_room_are_refused(cluster) -> None:
+    with pytest.raises(ClusterError, match="engines 9"):
+        open_backend("transformers", str(TRAINED), engines=9, cluster=cluster.address)
     with pytest.raises(FileNotFoundError, match="nowhere"):
         open_backend("transformers", "./nowhere", engines=1, cluster=cluster.address)
