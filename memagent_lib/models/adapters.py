@@ -65,9 +65,11 @@ def require_adapter_of(base: Path, adapter: Path) -> dict[str, Any]:
     Raises :class:`ModelError` for another form, for an adapter that records another base, and for one whose weights do
     not fit the weights of ``base``. A ``base`` that is a hub name is not compared.
     """
+    if not is_adapter(adapter):
+        raise ModelError(f"no adapter in {adapter}; it needs {CONFIG_FILE} and {WEIGHTS_FILE}")
     config = _table(adapter / CONFIG_FILE)
     variant = next((name for name in VARIANTS if config.get(name)), None)
-    if variant or config.get("peft_type") != "LORA":
+    if variant or config.get("peft_type", "LORA") != "LORA":
         raise ModelError(f"{adapter} is not a plain LoRA adapter ({variant or 'peft_type'}); it cannot be trained")
     if base.is_dir():
         _require_base(adapter, base)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memagent_lib.data import data_hash
 from memagent_lib.errors import MissingFile, UserError
 from memagent_lib.evaluation import Rate, read_rows, summarise
 from memagent_lib.models import HUB_NAME, PUBLISHED, find_model, name_of, shapes_of
@@ -88,9 +87,10 @@ def model_card(
     card = ModelCard.from_template(
         data,
         template_path=str(_TEMPLATE),
+        public=public,
         name=policy.name,
         base=policy_name(base) if base.startswith("/") else base,
-        hashes=_hashes(policy, recorded),
+        hashes={"these weights": policy.weights} | policy.started.get("inputs", {}),
         parameters=sum(map(math.prod, shapes_of(policy.folder).values())),
         recipe=to_toml(public({name: table for name, table in recorded.items() if name not in _NOT_RECIPE})),
         scores=_scores(policy.weights, store, evaluations),
@@ -111,16 +111,6 @@ def _licence_of(base: str) -> str:
         if found:
             return str(found)
     raise PublishingError(f"no licence is recorded for the base model {base!r}; state it, as in --license apache-2.0")
-
-
-def _hashes(policy: Policy, recorded: Mapping[str, Any]) -> dict[str, str]:
-    """Return the hashes of the weights, of the base's weights, and of the training's files as they are now."""
-    found = {"these weights": policy.weights, "base model": policy.started.get("weights", "")}
-    data = recorded.get("data", {"train": [], "stages": [], "eval": []})
-    files = [*data["train"], *(file for stage in data["stages"] for file in stage["files"]), *data["eval"]]
-    for file in dict.fromkeys(map(Path, files)):
-        found[public(str(file))] = data_hash(file) if file.is_file() else "the file is gone"
-    return {name: value for name, value in found.items() if value}
 
 
 def _scores(weights: str, store: str, evaluations: Sequence[str]) -> list[dict[str, Any]]:
