@@ -4,7 +4,7 @@ Every function draws into ``ax`` if it is set, or else into a new figure, and re
 on a frame's columns; they do not depend on models, runs or notebooks.
 """
 
-from memagent_lib.plots.data_plots import data_overview, document_lengths, evidence_depths, gold_positions
+from memagent_lib.plots.data_plots import data_overview
 from memagent_lib.plots.evaluation_plots import (
     accuracy_by_depth,
     accuracy_by_length,
@@ -16,10 +16,9 @@ from memagent_lib.plots.evaluation_plots import (
     phrase_lives,
     reward_curve,
 )
-from memagent_lib.plots.style import COLOURS, colours_of, save_figure
+from memagent_lib.plots.style import colours_of, save_figure
 
 __all__ = [
-    "COLOURS",
     "accuracy_by_depth",
     "accuracy_by_length",
     "accuracy_by_task",
@@ -27,9 +26,6 @@ __all__ = [
     "colours_of",
     "cost_by_length",
     "data_overview",
-    "document_lengths",
-    "evidence_depths",
-    "gold_positions",
     "memory_by_turn",
     "paired_differences",
     "phrase_lives",

@@ -5,13 +5,12 @@ The functions take the frames of :func:`memagent_lib.data.data_files`, and do no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from memagent_lib.plots.style import (
     COLOURS,
     GREY,
-    axes_or_new,
     colours_of,
     finish,
     new_axes,
@@ -27,23 +26,22 @@ if TYPE_CHECKING:
 
 
 @styled
-def data_overview(frames: Mapping[str, pd.DataFrame], axes: Sequence[Axes] | None = None) -> list[Axes]:
+def data_overview(frames: Mapping[str, pd.DataFrame]) -> list[Axes]:
     """Draw all figures of a data set in one row and return their axes.
 
-    A figure is left out if its frame is empty, for example if no example has gold documents. If set, ``axes`` must have
-    one entry for each remaining figure.
+    A figure is left out if its frame is empty, for example if no example has gold documents.
     """
-    figures = {"examples": document_lengths, "depths": evidence_depths, "gold": gold_positions}
+    figures = {"examples": _document_lengths, "depths": _evidence_depths, "gold": _gold_positions}
     drawn = {name: draw for name, draw in figures.items() if len(frames[name])}
-    if axes is None:
-        # The height follows the first figure, which has a row per file.
-        rows = max(3, frames["examples"]["file"].nunique())
-        axes = new_axes(4.6 * len(drawn), 1.7 + 0.42 * rows, columns=len(drawn))
-    return [draw(frames[name], ax) for (name, draw), ax in zip(drawn.items(), axes, strict=True)]
+    # The height follows the first figure, which has a row per file.
+    rows = max(3, frames["examples"]["file"].nunique())
+    axes = new_axes(4.6 * len(drawn), 1.7 + 0.42 * rows, columns=len(drawn))
+    for (name, draw), ax in zip(drawn.items(), axes, strict=True):
+        draw(frames[name], ax)
+    return axes
 
 
-@styled
-def document_lengths(examples: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def _document_lengths(examples: pd.DataFrame, ax: Axes) -> None:
     """Draw one dot per document at its length, one row per file.
 
     Lengths are in tokens if the tokens of every document are known, else in characters.
@@ -51,7 +49,6 @@ def document_lengths(examples: pd.DataFrame, ax: Axes | None = None) -> Axes:
     import seaborn as sns
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    ax = axes_or_new(ax, 6.8, 3.4)
     unit = "tokens" if examples["tokens"].notna().all() else "characters"
     sns.stripplot(examples, x=unit, y="file", ax=ax, color=COLOURS[0], alpha=0.45, size=4, jitter=0.25)
     ax.set_xscale("log", base=2)
@@ -61,33 +58,24 @@ def document_lengths(examples: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.xaxis.set_minor_formatter(NullFormatter())
     counts = examples.groupby("file", sort=False).size()
     ax.set_yticks(range(len(counts)), [f"{shortened(name, 20)}  n = {count:,}" for name, count in counts.items()])
-    return finish(ax, "How long are the documents?", "a dot per document")
+    finish(ax, "How long are the documents?", "a dot per document")
 
 
-@styled
-def evidence_depths(depths: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw the share of evidence up to each depth of the document, one line per file.
-
-    Evenly spread evidence follows the diagonal.
-    """
-    return _cumulative(depths, "file", ax, "How deep is the evidence?", "depth of the evidence")
+def _evidence_depths(depths: pd.DataFrame, ax: Axes) -> None:
+    """Draw the share of evidence up to each depth of the document, one line per file."""
+    _cumulative(depths, "file", ax, "How deep is the evidence?", "depth of the evidence")
 
 
-@styled
-def gold_positions(gold: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw where the gold documents are among the others, one line per hop.
-
-    Evenly spread positions follow the diagonal.
-    """
+def _gold_positions(gold: pd.DataFrame, ax: Axes) -> None:
+    """Draw where the gold documents are among the others, one line per hop."""
     lines = gold.assign(line=[f"gold document {hop + 1}" for hop in gold["gold"]])
-    return _cumulative(lines, "line", ax, "Where are the gold documents?", "position among the documents")
+    _cumulative(lines, "line", ax, "Where are the gold documents?", "position among the documents")
 
 
-def _cumulative(rows: pd.DataFrame, by: str, ax: Axes | None, title: str, label: str) -> Axes:
+def _cumulative(rows: pd.DataFrame, by: str, ax: Axes, title: str, label: str) -> None:
     """Draw the cumulative share of ``depth``, one curve for each value of the column ``by``."""
     import seaborn as sns
 
-    ax = axes_or_new(ax, 4.6, 3.4)
     # The line of a uniform distribution.
     ax.plot([0, 1], [0, 1], ":", color=GREY, linewidth=1.2)
     colours = colours_of(rows[by])
@@ -97,4 +85,4 @@ def _cumulative(rows: pd.DataFrame, by: str, ax: Axes | None, title: str, label:
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=label, ylabel="share up to there")
     percent_axis(ax.xaxis)
     percent_axis(ax.yaxis)
-    return finish(ax, title, f"n = {len(rows):,}; dotted: evenly spread")
+    finish(ax, title, f"n = {len(rows):,}; dotted: evenly spread")

@@ -76,8 +76,6 @@ def run_sweep(sweep: SweepSpec | str | Path, *, workers: int | None = None, retr
             parent.end(RunStatus.KILLED if killed else RunStatus.FAILED)
             raise
         result = SweepResult(spec.path, parent.id, sweep_frame(spec.path), parent.page)
-        # As text, because parameters of several notebooks share a column and differ in type.
-        parent.table(result.frame.astype(str), "points.parquet")
         parent.end(RunStatus.FINISHED if result.ok else RunStatus.FAILED)
     return result
 
@@ -130,7 +128,6 @@ class _SweepRun:
 
     def _start(self, point: SweepPoint) -> Run:
         tags = {"sweep": self.spec.name, "sweep_id": self.parent.id, "stage": point.stage, "key": point.key}
-        tags["notebook"] = point.notebook.name
         run = self.experiment.start(point.name, point.parameters, tags, parent=self.parent.id)
         _save(point, PointState.RUNNING, run_id=run.id)
         self._say(point, "started")
@@ -145,7 +142,6 @@ class _SweepRun:
         self._say(point, f"failed: {outcome.error}" if failed else f"finished in {took}")
         if point.output.exists():
             run.file(point.output)
-        run.metrics({"seconds": outcome.seconds})
         if failed:
             run.tags({"error": outcome.error[:5000]})  # the store's limit on the length of a tag
         run.end(RunStatus.FAILED if failed else RunStatus.FINISHED)
@@ -160,8 +156,8 @@ def show_sweep(folder: str | Path) -> bool:
     This works from any process, while the sweep runs and afterwards. Raises :class:`SweepError` if there is none.
     """
     folder = absolute(folder)
-    pid = _running_in(folder)
     frame = sweep_frame(folder)
+    pid = _running_in(folder)
     if not pid:  # a point cannot run without its sweep: this one was killed
         frame["status"] = frame["status"].replace(PointState.RUNNING, PointState.WAITING)
     print(f"{folder.name}: {f'running, process {pid}' if pid else 'not running'}")
@@ -278,10 +274,7 @@ def only_sweep_in(folder: Path) -> Iterator[None]:
 
 def _running_in(folder: Path) -> str | None:
     """Return the id of the process that runs the sweep in ``folder``, if one does."""
-    file = folder / "sweep.lock"
-    if not file.is_file():
-        return None
-    with open(file, encoding="utf-8") as lock:
+    with open(folder / "sweep.lock", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

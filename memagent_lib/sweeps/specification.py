@@ -21,7 +21,7 @@ from memagent_lib.errors import UserError, nearest
 from memagent_lib.paths import absolute, input_path
 from memagent_lib.plugins import is_plugin
 from memagent_lib.provenance import code_hash
-from memagent_lib.settings import SettingsError, parse, read_toml
+from memagent_lib.settings import parse, read_toml
 
 OWN_PARAMETERS = ("tracking", "run_id", "point")
 """Parameters that the sweep itself sets in every notebook that has them."""
@@ -97,10 +97,7 @@ class SweepSpec:
     @classmethod
     def load(cls, file: str | Path) -> SweepSpec:
         """Read a sweep from a TOML file with the fields of this class. ``name`` is the file's name by default."""
-        try:
-            return parse(cls, {"name": Path(file).stem} | read_toml(file, "sweep file"), str(file))
-        except SettingsError as failure:
-            raise SweepError(str(failure)) from failure
+        return parse(cls, {"name": Path(file).stem} | read_toml(file, "sweep file"), str(file))
 
 
 class PointState(StrEnum):

@@ -13,7 +13,7 @@ from memagent_lib import plots
 from memagent_lib.data import data_files, make, save
 from memagent_lib.diagnostics import Provenance
 from memagent_lib.evaluation import against, paired, wilson
-from memagent_lib.plots.style import GREY, short_count, shortened
+from memagent_lib.plots.style import COLOURS, GREY, short_count, shortened
 
 matplotlib.use("agg")
 
@@ -137,7 +137,7 @@ def test_lines_that_a_figure_lacks_keep_their_colours(results: pd.DataFrame) -> 
     rows = pd.concat([failed, results])
     for draw in (plots.accuracy_by_length, plots.capture_and_retention, plots.cost_by_length):
         colours = {line.get_label().partition(":")[0]: line.get_color() for line in draw(rows).lines}
-        assert [colours["before"], colours["after"]] == list(plots.COLOURS[1:3])
+        assert [colours["before"], colours["after"]] == list(COLOURS[1:3])
 
 
 def test_other_seeds_and_baselines_are_thin_lines_in_their_policys_colour(results: pd.DataFrame) -> None:
@@ -145,10 +145,10 @@ def test_other_seeds_and_baselines_are_thin_lines_in_their_policys_colour(result
     ax = plots.accuracy_by_length(pd.concat([results, second[second["reader"] == "overwrite"]]))
     looks = {line.get_label(): (line.get_color(), line.get_linewidth() > 2) for line in ax.lines}
     assert looks == {
-        "before": (plots.COLOURS[0], True),
-        "after": (plots.COLOURS[1], True),
-        "after, blind": (plots.COLOURS[1], False),
-        "after, seed 1": (plots.COLOURS[1], False),
+        "before": (COLOURS[0], True),
+        "after": (COLOURS[1], True),
+        "after, blind": (COLOURS[1], False),
+        "after, seed 1": (COLOURS[1], False),
     }
 
 
@@ -250,7 +250,7 @@ def test_a_paired_difference_is_grey_when_zero_is_inside(results: pd.DataFrame) 
     ax = plots.paired_differences(found.assign(low=[0.1, -0.1]))
     dots = [line for line in ax.lines if line.get_marker() == "o"]
     assert [line.get_xdata()[0] for line in dots] == [0.25, 0.5]
-    assert [line.get_color() for line in dots] == [plots.COLOURS[2], GREY]
+    assert [line.get_color() for line in dots] == [COLOURS[2], GREY]
     assert "after better on 2, before on 0, of 8" in texts(ax)
     unknown = results.assign(chunks=results["chunks"].where(results["chunks"] != 64))
     ax = plots.paired_differences(paired(unknown, "before", "after"))
@@ -274,21 +274,17 @@ def test_the_data_overview_draws_all_documents_and_evidence(tokenizer, tmp_path)
     assert lengths.get_xlabel() == "characters, log scale"
 
 
-def figures_of(results: pd.DataFrame, tokenizer, tmp_path) -> dict[str, partial]:
+def figures_of(results: pd.DataFrame) -> dict[str, partial]:
     """Every plot of one axes, ready to be drawn with or without ``ax``."""
     first = results["policy"].iloc[0]
     turns = pd.DataFrame({"kind": "read", "turn": [1, 2], "reply_tokens": [10, 20], "finish_reason": "stop"})
     curve = pd.DataFrame({"run_id": "a", "metric": "reward", "step": range(1, 7), "value": 0.5})
     phrases = pd.DataFrame([{"text": f"{first} is cedar.", "brought": 1, "dropped": None}])
-    data = data_files([save(make("multihop_2", 5, 1, tokenizer, documents=12), tmp_path / "train.parquet")])
     return {
         "accuracy_by_depth": partial(plots.accuracy_by_depth, results[results["policy"] == first]),
         "accuracy_by_length": partial(plots.accuracy_by_length, results),
         "capture_and_retention": partial(plots.capture_and_retention, results),
         "cost_by_length": partial(plots.cost_by_length, results),
-        "document_lengths": partial(plots.document_lengths, data["examples"]),
-        "evidence_depths": partial(plots.evidence_depths, data["depths"]),
-        "gold_positions": partial(plots.gold_positions, data["gold"]),
         "memory_by_turn": partial(
             plots.memory_by_turn, pd.concat([turns.assign(policy=first), turns.assign(policy="after")])
         ),
@@ -298,10 +294,10 @@ def figures_of(results: pd.DataFrame, tokenizer, tmp_path) -> dict[str, partial]
     }
 
 
-def test_every_plot_draws_into_the_axes_that_it_gets_and_names_as_they_are(results, tokenizer, tmp_path) -> None:
+def test_every_plot_draws_into_the_axes_that_it_gets_and_names_as_they_are(results: pd.DataFrame) -> None:
     """A policy's name may have dollar signs, which are not mathematics, and be long."""
     named = results.assign(policy=results["policy"].replace("before", "$x_1$ and $y_2$ " + "of words " * 30))
-    draw = figures_of(named, tokenizer, tmp_path)
+    draw = figures_of(named)
     drawing = {name for name in plots.__all__ if callable(getattr(plots, name)) and name != "save_figure"}
     assert set(draw) == {name for name in drawing if "ax" in signature(getattr(plots, name)).parameters}
     for plot in draw.values():
