@@ -47,22 +47,6 @@ def test_the_panel_follows_a_run_past_a_closed_tab_and_stops_it(page: Page, lab,
     expect(panel.get_by_role("button", name="Resume")).to_be_enabled()
     assert run.folder.stays_stopped
 
-    run_again = "`memagent resume runs/study/train` continues it"
-    jupyter.run_all(page)
-    expect(page.locator(".jp-OutputArea-output", has_text=run_again)).to_be_visible(timeout=jupyter.PATIENCE_MS)
-    jupyter.choose(page, "Kernel", "Restart Kernel…")
-    page.get_by_role("button", name="Confirm Kernel Restart").click()
-    greyed = page.locator(".mt-buttons.jupyter-widgets-disconnected").first
-    expect(greyed).to_be_visible(timeout=jupyter.PATIENCE_MS)
-    reason = greyed.evaluate("row => getComputedStyle(row, '::after').content")
-    assert "The kernel of this panel has ended" in reason
-
-    jupyter.run_all(page)
-    expect(page.locator(".jp-OutputArea-output", has_text=run_again)).to_be_visible(timeout=jupyter.PATIENCE_MS)
-    panel = jupyter.output(page, ".mt-live:not(.jupyter-widgets-disconnected)")
-    expect(panel.locator(".mt-pill")).to_have_text("stopped")
-    expect(greyed).to_have_count(0)
-    assert run.folder.stays_stopped
     lock = run.folder.lock()  # nothing is resumed beside an active run, or without the data of 01_make_data
     button = panel.get_by_role("button", name="Resume")
     button.click()

@@ -15,7 +15,6 @@ from experiments.readers.recall import recall
 from memagent_lib.agent import Agent
 from memagent_lib.backends import Scripted
 from memagent_lib.diagnostics import Fate
-from memagent_lib.evaluation.results import Sharing
 from memagent_lib.inspector import InspectorError, Readings, show
 from memagent_lib.inspector.widget import Inspector, read_on
 from memagent_lib.prompts import Budget, Encoder, Template
@@ -159,12 +158,6 @@ def test_it_opens_on_the_first_loss_beside_a_success(kept, lost):
     assert readings.entry(readings.opening()["key"])["example"] == "other"
 
 
-def test_a_reading_for_many_questions_has_no_memory_to_edit(lost):
-    shared = replace(lost, sharing=Sharing(2, 0))
-    readings = Readings({"alone": [lost], "shared": [shared]})
-    assert [readings.detail(key, 1)["editable"] for key in readings.results] == [True, False]
-
-
 def test_where_it_opens_is_checked(both):
     readings = Readings(both)
     for wrong in ({"policy": "trained"}, {"beside": "trained"}):
@@ -285,12 +278,3 @@ def test_folders_and_files_with_one_reading_are_told_apart(kept, lost, tmp_path,
     (folders[0] / "results.jsonl").rename(folders[1] / "overwrite-1.jsonl")
     one = show(folders[1])
     assert policies_of(one) == ["readings, overwrite-1", "readings, results"] and len(one.catalog) == 4
-
-
-def test_two_questions_about_one_document_are_two_readings(kept):
-    fox = replace(kept, example=replace(kept.example, question="What is the code of the bold fox?"))
-    readings = Readings({"before": [kept, fox], "after": [kept, fox]})
-    assert len(readings.results) == 4
-    for entry in readings.catalog():
-        other = readings.beside(entry, None)
-        assert (other["question"], other["policy"] != entry["policy"]) == (entry["question"], True)
