@@ -7,13 +7,13 @@ import re
 from typing import Any
 
 from experiments.pocket import world
-from experiments.readers.gated import GATE
-from experiments.readers.recall import RECALL
 from memagent_lib.prompts import Template
+from memagent_lib.readers import reader_named
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt
 
-KINDS = (Kind.READ, Kind.ANSWER, Kind.DIRECT, Kind.BLIND, GATE, RECALL, Kind.MERGE)
+_OWN = (kind for name in ("gated", "recall") for kind in reader_named(name).prompts if kind.reads)
+KINDS = (Kind.READ, Kind.ANSWER, Kind.DIRECT, Kind.BLIND, *_OWN, Kind.MERGE)
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 CHAT = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
