@@ -46,7 +46,7 @@ async def read(
     from memagent_lib.rl.agent_loop import MemAgentLoop
 
     loop = MemAgentLoop(server, tokenizer.hf, "overwrite", "short", BUDGET, window=512, **options)
-    fields = {"question": "code?", "document": "the mill drifts " * 20, "answers": (answer,), "rule": "exact"}
+    fields = {"question": "code?", "document": "the mill drifts " * 20, "answers": (answer,), "rule": "match_part"}
     record = Example(id=name, task="toy", **fields).to_record()
     row = record | {"raw_prompt": record["prompt"], "uid": uid or f"s{step}p0"}
     return await loop.run({"temperature": temperature}, **row, global_steps=step, session_id=rollout)
