@@ -228,7 +228,7 @@ def by_hand(
 @pytest.mark.parametrize(
     ("engine", "kind"),
     [
-        ("ours", "CpuEngine"),
+        ("ours", "ReplyEngine"),
         ("replies", "ReplyEngine"),
         ("trees", "ReplyEngine"),
         ("unpacked", "FSDPEngineWithLMHead"),
