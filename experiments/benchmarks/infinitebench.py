@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from memagent_lib.data import Example, Format, multiple_choice, texts
+from experiments.benchmarks.longbench_v2 import multiple_choice
+from memagent_lib.data import Example, Format, texts
 from memagent_lib.scoring import AnyAnswer, Score, box_or_all, overlap_f1, score
 
 RULES = {

@@ -8,11 +8,12 @@ lm-eval loads (recursal/longbench-v2) has a list ``choices``; a number as ``answ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
-from memagent_lib.data import Example, Format, multiple_choice
+from memagent_lib.data import Example, Format
 
 _RECORDED = ("domain", "sub_domain", "difficulty", "length")
 
@@ -32,6 +33,20 @@ def examples(record: Mapping[str, Any], number: int, path: Path, rule: str = "ch
         rule=rule,
         metadata={name: record.get(name) for name in _RECORDED},
     )
+
+
+def multiple_choice(question: str, options: Sequence[str], answer: str) -> tuple[str, tuple[str, str]]:
+    """Return the question with a line for each option, and the text and letter of the right one, as a reply may give.
+
+    ``answer`` is the text or the letter. Raises ``ValueError`` if it is not among the options.
+    """
+    letters = ascii_uppercase[: len(options)]
+    if answer in list(letters):
+        answer = options[letters.index(answer)]
+    if answer not in options:
+        raise ValueError(f"the answer {answer!r} is not among the options {list(options)}")
+    lines = [question, *(f"{letter}. {option}" for letter, option in zip(letters, options, strict=True))]
+    return "\n".join(lines), (answer, letters[options.index(answer)])
 
 
 FORMAT = Format(files="LongBench v2's records", examples=examples)

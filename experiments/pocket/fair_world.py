@@ -27,7 +27,6 @@ from memagent_lib.data import (
     Share,
     Span,
     fill_chunks,
-    replace_units,
 )
 from memagent_lib.text import Tokenizer
 
@@ -113,7 +112,7 @@ class FairTask(world.PocketTask):
         def lay_out(count: int) -> Layout:
             positions = world.positions_of(stated, depths, count)
             every = [position for own in positions for position in own]
-            return replace_units(sentences, world.statements_at(stated, positions), every, " ")
+            return world.replace_units(sentences, world.statements_at(stated, positions), every, " ")
 
         room = world.count_sentences(sentences, length, tokenizer)
         layout = fill_chunks(lay_out, room, length, tokenizer, least=sum(len(one.triples) for one in stated))

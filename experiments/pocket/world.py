@@ -12,7 +12,7 @@ of the studies are from this world; new work uses ``fair_world.py``. Nothing her
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
@@ -29,8 +29,7 @@ from memagent_lib.data import (
     Span,
     end_of_chunks,
     fill_chunks,
-    free_positions,
-    replace_units,
+    join,
     terms,
 )
 from memagent_lib.text import Tokenizer
@@ -433,6 +432,32 @@ def positions_of(questions: Sequence[Question], depths: Sequence[Sequence[float]
     """Return the positions of each question's triples among ``count`` sentences. No two triples share one."""
     used: set[int] = set()
     return [free_positions(own, count, used, one.ordered) for one, own in zip(questions, depths, strict=True)]
+
+
+def free_positions(depths: Sequence[float], count: int, used: set[int], ordered: bool = False) -> list[int]:
+    """Return a position among ``count`` units for each depth, and add the positions to ``used``.
+
+    If a depth's position is already in ``used``, the next free position is taken, even if it is beyond the last unit.
+    With ``ordered``, positions increase.
+    """
+    found: list[int] = []
+    for depth in depths:
+        position = int(depth * count)
+        if ordered and found:
+            position = max(position, found[-1] + 1)
+        # Not a new draw, so that the random numbers that follow do not depend on how crowded the document is.
+        while position in used:
+            position += 1
+        used.add(position)
+        found.append(position)
+    return found
+
+
+def replace_units(
+    units: Sequence[str], statements: Mapping[int, str], positions: Sequence[int], separator: str
+) -> Layout:
+    """Replace units with ``statements`` (texts by position), join all units, and report the spans at ``positions``."""
+    return join([statements.get(i, unit) for i, unit in enumerate(units)], positions, separator)
 
 
 def statements_at(questions: Sequence[Question], positions: Sequence[Sequence[int]]) -> dict[int, str]:

@@ -12,7 +12,6 @@ from memagent_lib.data.formats import (
     accepted_answers,
     format_named,
     format_names,
-    multiple_choice,
     read_original,
     require_options,
     texts,
@@ -25,10 +24,8 @@ from memagent_lib.data.layout import (
     Statement,
     end_of_chunks,
     fill_chunks,
-    free_positions,
     insert,
     join,
-    replace_units,
 )
 from memagent_lib.data.plans import (
     AtLeastOne,
@@ -43,9 +40,7 @@ from memagent_lib.data.plans import (
 from memagent_lib.data.selection import Selection, convert, known_without_document
 from memagent_lib.data.splits import data_files, make_splits, split_file
 from memagent_lib.data.storage import (
-    copy_without,
     count,
-    document_bytes,
     is_as_saved,
     load,
     require_parquet,
@@ -58,9 +53,9 @@ from memagent_lib.data.tasks import TASKS, configured, make, noise, preset, pros
 __all__ = [
     "FOLLOW_DOCUMENT", "FORMATS", "TASKS", "AtLeastOne", "DocumentPlan", "Example", "ExampleKey", "Filler", "Format",
     "Layout", "Length", "Meter", "NotNegative", "Preset", "Selection", "Share", "Span", "Statement", "accepted_answers",
-    "configured", "convert", "copy_without", "count", "data_files", "data_hash", "document_bytes", "end_of_chunks",
-    "fill_chunks", "format_named", "format_names", "free_positions", "in_order", "insert", "is_as_saved", "join",
-    "known_without_document", "load", "make", "make_splits", "multiple_choice", "noise", "preset", "prose",
-    "prose_stock", "read_original", "replace_units", "require_options", "require_parquet", "save", "split_file",
+    "configured", "convert", "count", "data_files", "data_hash", "end_of_chunks",
+    "fill_chunks", "format_named", "format_names", "in_order", "insert", "is_as_saved", "join",
+    "known_without_document", "load", "make", "make_splits", "noise", "preset", "prose",
+    "prose_stock", "read_original", "require_options", "require_parquet", "save", "split_file",
     "stream", "stream_records", "terms", "texts", "written_value",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -241,32 +241,6 @@ def insert(
         parts.append(statements[i].text)
     parts += fillers[used:]
     return join(parts, positions, separator, numbered)
-
-
-def free_positions(depths: Sequence[float], count: int, used: set[int], ordered: bool = False) -> list[int]:
-    """Return a position among ``count`` units for each depth, and add the positions to ``used``.
-
-    If a depth's position is already in ``used``, the next free position is taken, even if it is beyond the last unit.
-    With ``ordered``, positions increase.
-    """
-    found: list[int] = []
-    for depth in depths:
-        position = int(depth * count)
-        if ordered and found:
-            position = max(position, found[-1] + 1)
-        # Not a new draw, so that the random numbers that follow do not depend on how crowded the document is.
-        while position in used:
-            position += 1
-        used.add(position)
-        found.append(position)
-    return found
-
-
-def replace_units(
-    units: Sequence[str], statements: Mapping[int, str], positions: Sequence[int], separator: str
-) -> Layout:
-    """Replace units with ``statements`` (texts by position), join all units, and report the spans at ``positions``."""
-    return join([statements.get(i, unit) for i, unit in enumerate(units)], positions, separator)
 
 
 def fill_chunks(

@@ -60,7 +60,10 @@ class Selection:
         while left and len(found.questions) < wanted:
             size = max(wanted - len(found.questions), _LEAST_BATCH)
             batch, left = left[:size], left[size:]
-            found.add(batch, self.known(batch) if self.known else [False] * len(batch))
+            verdicts = self.known(batch) if self.known else [False] * len(batch)
+            found.questions += [question for question, known in zip(batch, verdicts, strict=True) if known is False]
+            found.known += sum(known is True for known in verdicts)
+            found.failed += sum(known is None for known in verdicts)
         if len(found.questions) < (self.n or 1):
             raise ValueError(
                 f"n={self.n or 1:,}, and {len(found.questions):,} questions are left: {len(order):,} in the files, "
@@ -80,12 +83,6 @@ class Selected:
     failed: int = 0
     unanswerable: int = 0
     notes: list[str] = field(default_factory=list)
-
-    def add(self, questions: Sequence[Question], known: Sequence[bool | None]) -> None:
-        """Add the questions whose verdict in ``known`` is False, and count the others."""
-        self.questions += [question for question, verdict in zip(questions, known, strict=True) if verdict is False]
-        self.known += sum(verdict is True for verdict in known)
-        self.failed += sum(verdict is None for verdict in known)
 
     def summary(self) -> str:
         """Return a phrase with the number of questions left out for each reason."""
@@ -184,8 +181,7 @@ def known_without_document(
 
     Such questions measure knowledge, not memory (MemAgent, section 4.1; ``filter.py``). The result is ``None`` if no
     reply answers the question and at least one request failed, was over its budget, or ended in an unfinished thought.
-    The agents must use the reader ``blind``. Raises ``UnfinishedThought`` if more than half of all replies are
-    unfinished thoughts.
+    The agents must use the reader ``blind``.
     """
     for agent in agents:
         if agent.reader.name != "blind":
@@ -211,18 +207,13 @@ def knows(reply: str, answers: Sequence[str]) -> bool:
 
 async def _verdicts(questions: Sequence[Question], agents: Sequence[Agent], samples: int) -> list[bool | None]:
     slots = asyncio.Semaphore(SIDE_BY_SIDE)
-    unfinished = 0
 
     async def known_to(agent: Agent, question: Question) -> bool | None:
-        nonlocal unfinished
         async with slots:
-            # A failed request is no verdict, and another sample may still decide.
+            # A failed request, an unfinished thought and a question over its budget are no verdict.
             try:
                 trace = await agent.aread("", question.question)
-            except UnfinishedThought:
-                unfinished += 1
-                return None
-            except (BackendError, BudgetError):  # a question over its budget gets no reply either
+            except (UnfinishedThought, BackendError, BudgetError):
                 return None
         return knows(trace.answer, question.answers)
 
@@ -232,12 +223,4 @@ async def _verdicts(questions: Sequence[Question], agents: Sequence[Agent], samp
             return True
         return None if None in found else False
 
-    found = await gather(map(verdict, questions))
-    requests = len(questions) * len(agents) * samples
-    if unfinished > requests / 2:
-        raise UnfinishedThought(
-            f"{unfinished:,} of {requests:,} replies without the document were unfinished thoughts, so most questions "
-            "cannot be judged; switch thinking off (--chat-template enable_thinking=false), or give it room "
-            "(--thinking-tokens)"
-        )
-    return found
+    return await gather(map(verdict, questions))

@@ -10,7 +10,7 @@ would need a column of references, which verl does not resolve.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -123,40 +123,11 @@ def is_as_saved(path: str | Path) -> bool:
     return bool(pq.read_schema(_checked(path)).remove_metadata() == saved)
 
 
-def copy_without(path: str | Path, ids: Container[str], target: str | Path) -> Path:
-    """Copy a file to ``target`` in the schema of :func:`save`, without the examples whose id is in ``ids``.
-
-    Rows are not validated.
-    """
-    import pyarrow.parquet as pq
-
-    schema = _schema()
-    file = pq.ParquetFile(_checked(path), read_dictionary=["document"])
-    with replacing(target) as unfinished, pq.ParquetWriter(unfinished, schema, **_WRITER) as writer:
-        for group in range(file.num_row_groups):
-            with _errors_name(path):
-                table = file.read_row_group(group, columns=list(COLUMNS)).select(COLUMNS).cast(schema)
-            rest = table.filter([extra["id"] not in ids for extra in table["extra_info"].to_pylist()])
-            if rest.num_rows:
-                writer.write_table(rest, row_group_size=rest.num_rows)
-    return Path(target)
-
-
 def count(path: str | Path) -> int:
     """Return the number of examples in a parquet file, from its metadata alone."""
     import pyarrow.parquet as pq
 
     return pq.read_metadata(_checked(path)).num_rows
-
-
-def document_bytes(path: str | Path) -> int:
-    """Return the bytes of a parquet file's documents before compression, each text once, from its metadata alone."""
-    import pyarrow.parquet as pq
-
-    metadata = pq.read_metadata(_checked(path))
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    columns = [group.column(number) for group in groups for number in range(group.num_columns)]
-    return sum(column.total_uncompressed_size for column in columns if column.path_in_schema == "document")
 
 
 def _groups(examples: Iterable[Example]) -> Iterator[list[Example]]:

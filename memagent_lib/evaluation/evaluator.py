@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from memagent_lib.agent import Agent, run_sync
 from memagent_lib.backends import BackendError
-from memagent_lib.data import Example, count, document_bytes, save, split_file, stream
+from memagent_lib.data import Example, count, save, split_file, stream
 from memagent_lib.driver import Clock, Observer, gather
 from memagent_lib.errors import MissingFile
 from memagent_lib.evaluation.result_files import DOCUMENTS, DocumentStore
@@ -389,7 +389,9 @@ class EvaluationPlan:
         The many turns of a long document come one after the other, and short documents fill the engine's batch
         meanwhile. In the opposite order, the engine would end with a few long documents and an almost empty batch.
         """
-        longest_first = sorted(self.each(), key=lambda each: document_bytes(each[0]) / count(each[0]), reverse=True)
+        longest_first = sorted(
+            self.each(), key=lambda each: Path(each[0]).stat().st_size / count(each[0]), reverse=True
+        )
         names = shortest_ends(map(absolute, self.files))
         for file, n in longest_first:
             named = {"file": str(file), "file_name": names[absolute(file)]}

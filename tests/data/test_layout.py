@@ -16,7 +16,6 @@ from memagent_lib.data import (
     Meter,
     Statement,
     fill_chunks,
-    free_positions,
     insert,
     join,
     layout,
@@ -24,7 +23,6 @@ from memagent_lib.data import (
     noise,
     plans,
     prose,
-    replace_units,
 )
 from memagent_lib.data.tasks.words import drawn
 from memagent_lib.text import chunks
@@ -38,8 +36,6 @@ def test_parts_are_joined_and_found_behind_their_headings():
     assert text == "Document 1:\none\n\nDocument 2:\nthree\n\nDocument 3:\nfive"
     assert [text[start:end] for start, end in spans] == ["five", "one"]
     assert positions == [2, 0]
-    replaced = replace_units(["a", "b", "c", "d"], {1: "ONE", 3: "three"}, [3, 1], " ")
-    assert (replaced.text, replaced.positions) == ("a ONE c three", [3, 1])
     among, (span,), (position,) = insert(UNITS, [Statement("Here.", 1.0)], " ", among=3)
     assert position == 3 and among[slice(*span)] == "Here."
 
@@ -63,17 +59,6 @@ def test_insert_reports_true_positions_keeps_order_and_loses_no_filler(depths, f
     assert [part for part in parts if part not in texts] == list(fillers)
     by_depth = [i for i, _ in sorted(enumerate(depths), key=lambda pair: pair[1])]
     assert [part for part in parts if part in texts] == [texts[i] for i in by_depth]
-
-
-@given(depths=st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=8), ordered=st.booleans())
-def test_free_positions_never_meet_and_rise_where_ordered(depths, ordered):
-    used = {2, 3}
-    depths = sorted(depths) if ordered else depths
-    found = free_positions(depths, 10, used, ordered)
-    assert len({*found, 2, 3}) == len(depths) + 2
-    assert used == {*found, 2, 3}
-    assert all(position >= int(depth * 10) for position, depth in zip(found, depths, strict=True))
-    assert not ordered or found == sorted(found)
 
 
 @settings(max_examples=8, deadline=None)

@@ -134,7 +134,7 @@ def test_a_reader_without_the_document_scores_chance(name, n, tokenizer):
             assert score(example.rule, box(f"{a} or {b}"), example.answers).value == 0
         for number, guess in enumerate(guesses):
             right[number] += score(example.rule, box(guess), example.answers).value
-    assert max(right.values()) / n <= TASKS[name].chance + (0.02 if n == 500 else 0.12)
+    assert max(right.values()) / n <= TASKS[name].chance + (0.02 if n == 500 else 0.17)
 
 
 def test_counted_words_have_rulers_frequencies(tokenizer):

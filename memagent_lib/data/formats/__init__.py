@@ -17,7 +17,6 @@ from memagent_lib.data.formats.reading import (
 )
 from memagent_lib.data.formats.records import (
     accepted_answers,
-    multiple_choice,
     records,
     texts,
     utf8_text,
@@ -26,6 +25,6 @@ from memagent_lib.data.formats.records import (
 from memagent_lib.data.formats.ruler import FOLLOW_DOCUMENT
 
 __all__ = [
-    "FOLLOW_DOCUMENT", "FORMATS", "Format", "accepted_answers", "format_named", "format_names", "multiple_choice",
+    "FOLLOW_DOCUMENT", "FORMATS", "Format", "accepted_answers", "format_named", "format_names", 
     "read_original", "read_pool", "records", "require_file", "require_options", "texts", "utf8_text", "written_value",
 ]  # fmt: skip

@@ -19,15 +19,12 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from string import ascii_uppercase
 from typing import Any
-
-from memagent_lib.text import whole_characters
 
 SHEET_SUFFIXES = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 _DELIMITERS = ",;\t|"
@@ -53,12 +50,12 @@ def records(path: str | Path, sheet: str | None = None) -> Iterator[dict[str, An
     elif head.startswith(b"PAR1"):
         yield from _parquet(path)
     elif head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
-        yield from _json(utf8_text(path))
+        yield from json.loads(utf8_text(path))
     else:
         with open(path, encoding="utf-8-sig") as file:
             for line in file:  # one line in memory at a time
                 if line.strip():
-                    yield _json(line)
+                    yield json.loads(line)
 
 
 def utf8_text(path: Path) -> str:
@@ -69,15 +66,6 @@ def utf8_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise ValueError(f"{path}, line {line}: not UTF-8 ({error}); convert the file, as with iconv") from error
-
-
-def _json(text: str) -> Any:
-    value = json.loads(text)
-    if "\\ud" in text.lower():  # an escape of half a character, which no UTF-8 file can store
-        whole = json.dumps(value, ensure_ascii=False)
-        if whole_characters(whole) != whole:
-            raise ValueError(r"has half a character (an escape such as \ud83e without its other half)")
-    return value
 
 
 def _parquet(path: Path) -> Iterator[dict[str, Any]]:
@@ -137,20 +125,6 @@ def accepted_answers(value: Any) -> tuple[str, ...]:
 def texts(value: Any) -> tuple[str, ...]:
     """Return a value, or each value of a list, as text. Raises ``ValueError`` if one is null or empty, or none is."""
     return _filled(map(_scalar, value if isinstance(value, list) else [value]), value)
-
-
-def multiple_choice(question: str, options: Sequence[str], answer: str) -> tuple[str, tuple[str, str]]:
-    """Return the question with a line for each option, and the text and letter of the right one, as a reply may give.
-
-    ``answer`` is the text or the letter. Raises ``ValueError`` if it is not among the options.
-    """
-    letters = ascii_uppercase[: len(options)]
-    if answer in list(letters):
-        answer = options[letters.index(answer)]
-    if answer not in options:
-        raise ValueError(f"the answer {answer!r} is not among the options {list(options)}")
-    lines = [question, *(f"{letter}. {option}" for letter, option in zip(letters, options, strict=True))]
-    return "\n".join(lines), (answer, letters[options.index(answer)])
 
 
 def written_value(text: str) -> list[Any] | tuple[Any, ...] | dict[Any, Any] | None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -78,61 +77,52 @@ def make(
     if chunk_tokens is None:
         chunk_tokens = preset(name).chunk_tokens
     length = Length(tokens=length_tokens, chunks=chunks, documents=documents, chunk_tokens=chunk_tokens)
-    job = _Job(name, parameters, seed, length, rule)
+    job = (name, parameters, seed, length, rule)
     if workers > 1:
         return _in_processes(job, n, tokenizer, min(workers, n))
-    maker = _Maker(job, tokenizer)
-    return map(maker.example, range(n))
-
-
-@dataclass(frozen=True)
-class _Job:
-    name: str
-    parameters: Mapping[str, Any]
-    seed: int
-    length: Length
-    rule: str | None
+    return map(_Maker(*job, tokenizer).example, range(n))
 
 
 class _Maker:
-    """A task that makes the examples of a job, with its counts of tokens."""
+    """A task that makes the examples of a data set, with its counts of tokens."""
 
-    def __init__(self, job: _Job, tokenizer: Tokenizer):
-        self.job = job
-        self.task = configured(job.name, **job.parameters)
+    def __init__(
+        self,
+        name: str,
+        parameters: Mapping[str, Any],
+        seed: int,
+        length: Length,
+        rule: str | None,
+        tokenizer: Tokenizer,
+    ):
+        self.task = configured(name, **parameters)
+        self.key = ExampleKey(plugin_name(name), seed, 0, length)
+        self.rule = rule
         self.meter = Meter(tokenizer)
 
     def example(self, index: int) -> Example:
-        job = self.job
-        key = ExampleKey(plugin_name(job.name), job.seed, index, job.length)
+        key = self.key._replace(index=index)
         try:
             example = self.task.plan(key).example(key, self.meter)
         except ValueError as error:
-            raise ValueError(f"task {job.name!r}: {error}") from error
-        return replace(example, rule=job.rule) if job.rule else example
+            raise ValueError(f"task {key.name!r}: {error}") from error
+        return replace(example, rule=self.rule) if self.rule else example
 
 
-def _in_processes(job: _Job, n: int, tokenizer: Tokenizer, workers: int) -> Iterator[Example]:
-    """Yield examples in order. At most two per worker are made in advance, so workers wait for a slow consumer."""
+def _in_processes(job: tuple[Any, ...], n: int, tokenizer: Tokenizer, workers: int) -> Iterator[Example]:
     context = multiprocessing.get_context("spawn")  # a fork would copy the threads' locks of a notebook or a trainer
     with ProcessPoolExecutor(workers, context, _start_worker, (job, tokenizer.backend, os.getpid())) as pool:
-        under_way: deque[Any] = deque()
-        for index in range(n):
-            under_way.append(pool.submit(_work, index))
-            if len(under_way) >= 2 * workers:
-                yield under_way.popleft().result()
-        while under_way:
-            yield under_way.popleft().result()
+        yield from pool.map(_work, range(n))
 
 
 _worker: SimpleNamespace = SimpleNamespace()
 
 
-def _start_worker(job: _Job, backend: Any, parent: int) -> None:
+def _start_worker(job: tuple[Any, ...], backend: Any, parent: int) -> None:
     die_with_parent(parent)
     # Only the Rust tokenizer travels: importing transformers in every worker costs seconds and hundreds of megabytes.
     # The task travels by name: a class in a user's file cannot be pickled.
-    _worker.maker = _Maker(job, Tokenizer(SimpleNamespace(backend_tokenizer=backend)))
+    _worker.maker = _Maker(*job, Tokenizer(SimpleNamespace(backend_tokenizer=backend)))
 
 
 def _work(index: int) -> Example:

@@ -69,12 +69,6 @@ class Ordering:
         rng.shuffle(order)
         deliveries = [i for i, port in enumerate(order) if port == ports[0]]
         nth = rng.randrange(self.events)
-        decoys = [
-            _LOAD.format(ORDINALS[n], port)
-            for n in range(self.events)
-            for port in ports
-            if (n, port) != (nth, ports[0])
-        ]
         return story(
             [f"A ship brought a load of {load} to {port}." for load, port in zip(goods, order, strict=True)],
             deliveries[: nth + 1],  # a memory must have counted all before the n-th
@@ -83,7 +77,6 @@ class Ordering:
             answers=(goods[deliveries[nth]],),
             rule="contains",
             metadata={"events": self.events, "ports": self.ports, "place": nth + 1},
-            decoys=tuple(decoys),
         )
 
 

@@ -119,16 +119,8 @@ class MultiHop:
             walks = alike_walks(of, route, rng.choice(of.by_kind[route.kind]), self.decoys + 1, rng)
         rng.shuffle(walks)  # nothing but the question distinguishes the first one from the others
         gold, *decoys = walks
-        return self._plan(
-            of,
-            rng,
-            gold=[gold],
-            beside=decoys,
-            question=route.words.format(gold.name),
-            answer=gold.value,
-            relations=route.relations,
-            decoys=tuple(route.words.format(walk.name) for walk in decoys),
-        )
+        question, *others = (route.words.format(walk.name) for walk in (gold, *decoys))
+        return self._plan(of, rng, route, [gold], decoys, question, gold.value, tuple(others))
 
     def _comparison(self, of: World, rng: random.Random, seed: int, index: int) -> DocumentPlan:
         """Plan a comparison of two entities, never of the same two again within a world.
@@ -153,26 +145,18 @@ class MultiHop:
         when = "earlier" if int(right.value) < int(wrong.value) else "later"
         a = right if named_first else wrong
         b = wrong if named_first else right
-        return self._plan(
-            of,
-            rng,
-            gold=[a, b],
-            beside=decoys,
-            question=route.words.format(when=when, a=a.name, b=b.name),
-            answer=right.name,
-            relations=route.relations,
-        )
+        question = route.words.format(when=when, a=a.name, b=b.name)
+        return self._plan(of, rng, route, [a, b], decoys, question, right.name)
 
     def _plan(
         self,
         of: World,
         rng: random.Random,
-        *,
+        route: Route,
         gold: Sequence[Walk],
         beside: Sequence[Walk],
         question: str,
         answer: str,
-        relations: tuple[str, ...],
         decoys: tuple[str, ...] = (),
     ) -> DocumentPlan:
         steps = [step for walk in gold for step in walk.steps]
@@ -184,11 +168,10 @@ class MultiHop:
             "shape": self.shape,
             "hops": self.hops,
             "gold_names": [of.entities[step.document].name for step in steps],
-            "relations": list(relations),
+            "relations": list(route.relations),
         }
         compares = self.shape == "comparison"
-        if compares:
-            metadata["chance"] = 0.5
+        metadata |= {"chance": 0.5} if compares else {}
         return DocumentPlan(
             question=question,
             answers=(answer,),
@@ -221,15 +204,11 @@ def different(
 ) -> list[Walk]:
     """Return up to ``n`` walks from ``starts`` that share no document or value with each other or with ``beside``."""
     found: list[Walk] = []
-    values = {walk.value for walk in beside}
-    used = {document for walk in beside for document in walk.documents}
     for start in starts:
         walk = walked(of, start, relations)
-        if walk is None or walk.value in values or used & walk.documents:
-            continue
-        found.append(walk)
-        values.add(walk.value)
-        used |= walk.documents
+        others = [*beside, *found]
+        if walk and not any(walk.value == other.value or walk.documents & other.documents for other in others):
+            found.append(walk)
         if len(found) == n:
             break
     return found

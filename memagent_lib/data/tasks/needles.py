@@ -118,11 +118,9 @@ def other_name(rng: random.Random, name: tuple[str, str], half_matching: float) 
         adjective = rng.choice(ADJECTIVES)
     while noun == name[1]:
         noun = rng.choice(NOUNS)
-    if rng.random() < half_matching:
-        if rng.random() < 0.5:
-            return (name[0], noun)
-        return (adjective, name[1])
-    return adjective, noun
+    if rng.random() >= half_matching:
+        return adjective, noun
+    return (name[0], noun) if rng.random() < 0.5 else (adjective, name[1])
 
 
 def random_code(rng: random.Random, digits: int) -> str:

@@ -1,16 +1,18 @@
 """Questions in plain English about people who are mentioned between the sentences of a real text.
 
-Every statement and question has several wordings, so that knowing a template is not enough. The names of a question and
-its decoys come from a small grid of first and last names, so that other people often share one of them. The people of a
-question and of its decoys are drawn alike, and so are the positions of the statements about them, so that only the
-question distinguishes them.
+Every statement and question has several wordings (``prose_wording.toml``), so that knowing a template is not enough.
+The names of a question and its decoys come from a small grid of first and last names, so that other people often share
+one of them. The people of a question and of its decoys are drawn alike, and so are the positions of the statements
+about them, so that only the question distinguishes them.
 """
 
 from __future__ import annotations
 
 import random
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from annotated_types import Interval
@@ -18,9 +20,27 @@ from annotated_types import Interval
 from memagent_lib.data.examples import Example
 from memagent_lib.data.layout import Meter, Statement
 from memagent_lib.data.plans import DocumentPlan, ExampleKey, Filler, Preset, Share, Task
-from memagent_lib.data.tasks.prose_wording import FIRST, IN_THE_END, LAST, LINKED, LINKS, RELATIONS
 from memagent_lib.data.tasks.texts import sentences
 
+_WORDING = tomllib.loads(Path(__file__).with_name("prose_wording.toml").read_text(encoding="utf-8"))
+FIRST, LAST, TOWNS, TRADES, LINKS = (_WORDING[name].split() for name in ("first", "last", "towns", "trades", "links"))
+_DRAWS: dict[str, Callable[[random.Random], str]] = {
+    "town": lambda rng: rng.choice(TOWNS),
+    "trade": lambda rng: rng.choice(TRADES),
+    "room": lambda rng: str(rng.randrange(100, 1000)),
+}
+
+
+class Attribute(NamedTuple):
+    """Something that can be stated about a person: its values, and how statements, changes and questions are worded."""
+
+    draw: Callable[[random.Random], str]
+    statements: Sequence[str]
+    changes: Sequence[str]
+    questions: Sequence[str]
+
+
+RELATIONS = {name: Attribute(_DRAWS[name], **wording) for name, wording in _WORDING["relations"].items()}
 UNSTATED = "unknown"
 """The accepted answer to a question that the document does not answer."""
 _OR_UNSTATED = f"{{question}} If the text does not say, answer: {UNSTATED}."
@@ -99,10 +119,10 @@ class Needles:
         named = subject.named
         values = [relation.draw(rng) for _ in named]
         stated = [_worded(relation.statements, rng, name, value) for name, value in zip(named, values, strict=True)]
-        wording = rng.choice(relation.questions)
+        question = rng.choice(relation.questions).format(name=named[0])
         statements = [Statement.needed(text, rng.random(), i == 0) for i, text in enumerate(stated)]
         filler = subject.filler(self.text, self.crowd)
-        return _plan(wording, named, values[0], statements, filler, relation=subject.kind, text=self.text)
+        return _plan(question, values[0], statements, filler, relation=subject.kind, text=self.text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +159,9 @@ class Unstated:
             other = RELATIONS[rng.choice([each for each in RELATIONS if each != subject.kind])]
             text = _worded(other.statements, rng, name, other.draw(rng))
             statements.append(Statement.needed(text, rng.random(), False))
-        wording = _OR_UNSTATED.format(question=rng.choice(relation.questions))
+        question = _OR_UNSTATED.format(question=rng.choice(relation.questions).format(name=named[0]))
         filler = subject.filler(self.text, self.crowd)
-        plan = _plan(wording, named, answer, statements, filler, relation=subject.kind, text=self.text)
+        plan = _plan(question, answer, statements, filler, relation=subject.kind, text=self.text)
         return _OfTask("prose_absent" if answer == UNSTATED else "prose_stated", plan)
 
 
@@ -184,10 +204,11 @@ class Chronicle:
                 latest[name] = value
                 text = _worded(relation.changes if number else relation.statements, rng, name, value)
                 statements.append(Statement.needed(text, depth, name == named[0] and number == self.changes))
-        wording = rng.choice(IN_THE_END).format(question=rng.choice(relation.questions))
+        latest_of = rng.choice(_WORDING["in_the_end"])
+        question = latest_of.format(question=rng.choice(relation.questions).format(name=named[0]))
         filler = subject.filler(self.text, self.crowd)
         metadata = {"relation": subject.kind, "changes": self.changes, "stale": stale, "text": self.text}
-        return _plan(wording, named, latest[named[0]], statements, filler, **metadata)
+        return _plan(question, latest[named[0]], statements, filler, **metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,19 +238,18 @@ class TwoHops:
             depths = [rng.random(), rng.random()]
             if self.order == "forward":
                 depths.sort()
-            first = rng.choice(LINKED).format(link=link, name=name, value=other)
+            first = rng.choice(_WORDING["linked"]).format(link=link, name=name, value=other)
             second = _worded(relation.statements, rng, other, value)
             is_needed = name == named[0]
             statements.append(Statement.needed(first, depths[0], is_needed))
             statements.append(Statement.needed(second, depths[1], is_needed))
-        wording = rng.choice(relation.questions)
+        question = rng.choice(relation.questions).format(name=f"the {link} of {named[0]}")
         filler = subject.filler(self.text, self.crowd)
-        described = [f"the {link} of {name}" for name in named]
         metadata = {"relation": subject.kind, "link": link, "order": self.order, "text": self.text}
-        return _plan(wording, described, values[0], statements, filler, **metadata)
+        return _plan(question, values[0], statements, filler, **metadata)
 
 
-def _worded(wordings: tuple[str, ...], rng: random.Random, name: str, value: str) -> str:
+def _worded(wordings: Sequence[str], rng: random.Random, name: str, value: str) -> str:
     return rng.choice(wordings).format(name=name, value=value)
 
 
@@ -240,11 +260,7 @@ def _other_than(value: str | None, draw: Callable[[random.Random], str], rng: ra
     return drawn
 
 
-def _plan(
-    wording: str, names: Sequence[str], answer: str, statements: Sequence[Statement], filler: Filler, **metadata: Any
-) -> DocumentPlan:
-    """Return the plan of a question about the first of ``names``; the same questions about the others are decoys."""
-    question, *decoys = (wording.format(name=name) for name in names)
+def _plan(question: str, answer: str, statements: Sequence[Statement], filler: Filler, **metadata: Any) -> DocumentPlan:
     return DocumentPlan(
         question=question,
         answers=(answer,),
@@ -253,7 +269,6 @@ def _plan(
         rule="boxed",
         separator=" ",
         metadata=metadata,
-        decoys=tuple(decoys),
     )
 
 

@@ -213,15 +213,11 @@ PRESETS = {
     "niah_single_3": _preset("one identifier in essays", Niah(haystack="essays", value_kind="uuids")),
     "niah_multikey_1": _preset("one of four needles in essays", Niah(haystack="essays", keys=4)),
     "niah_multikey_2": _preset("one needle among needles", Niah(haystack="needles")),
-    "niah_multikey_3": _preset(
-        "one pair of identifiers among such pairs", Niah(haystack="needles", key_kind="uuids", value_kind="uuids")
-    ),
+    "niah_multikey_3": _preset("one pair among pairs", Niah(haystack="needles", key_kind="uuids", value_kind="uuids")),
     "niah_multivalue": _preset("all four values of one key", Niah(haystack="essays", values=4)),
     "niah_multiquery": _preset("the values of four keys", Niah(haystack="essays", keys=4, queries=4)),
     "vt": _preset("all variables that take over a value", Tracing()),
     "qa_1": _preset("SQuAD questions", DocumentQuestions(kind="squad", rule="match_part")),
     "qa_2": _preset("HotpotQA questions", DocumentQuestions(kind="hotpot", rule="match_part")),
-    "ruler_hqa": _preset(
-        "HotpotQA questions over 50 to 25,600 documents", DocumentQuestions(kind="hotpot"), "RULER-HQA"
-    ),
+    "ruler_hqa": _preset("HotpotQA questions, many documents", DocumentQuestions(kind="hotpot"), "RULER-HQA"),
 }
