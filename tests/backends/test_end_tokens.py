@@ -20,22 +20,10 @@ LLAMA3 = (
     + LOOP
     + "<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n{{ m.content | trim }}<|eot_id|>{% endfor %}"
 )
-GEMMA = (
-    "<bos>"
-    + LOOP
-    + "<start_of_turn>{{ 'model' if m.role == 'assistant' else m.role }}\n{{ m.content | trim }}<end_of_turn>\n"
-    + "{% endfor %}"
-)
-MISTRAL = (
-    "<s>"
-    + LOOP
-    + "{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]{% else %} {{ m.content }}</s>{% endif %}{% endfor %}"
-)
 GPT_OSS = (
     LOOP + "<|start|>{{ m.role }}{% if m.role == 'assistant' %}<|channel|>final{% endif %}"
     "<|message|>{{ m.content }}<|end|>{% endfor %}"
 )
-WORDS = LOOP + "{{ m.role | upper }}: {{ m.content }}\n{% endfor %}"
 FAMILIES = {
     "chatml": (CHATML, ["<|im_start|>", "<|im_end|>"], "<|endoftext|>", ["<|im_end|>", "<|endoftext|>"]),
     # meta-llama/Llama-3.1-8B-Instruct: config.json of the first upload stated <|end_of_text|> alone
@@ -45,8 +33,6 @@ FAMILIES = {
         "<|end_of_text|>",
         ["<|eot_id|>", "<|end_of_text|>"],
     ),
-    "gemma": (GEMMA, ["<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"], "<eos>", ["<end_of_turn>", "<eos>"]),
-    "mistral": (MISTRAL, ["<s>", "</s>", "[INST]", "[/INST]"], "</s>", ["</s>"]),
     # <|end|> follows every thought; a reply that ended there would never reach its text
     "gpt-oss": (
         GPT_OSS,
@@ -54,7 +40,6 @@ FAMILIES = {
         "<|return|>",
         ["<|return|>"],
     ),
-    "words": (WORDS, [], "<|endoftext|>", ["<|endoftext|>"]),
     "refusing": ("{{ raise_exception('roles') }}", [], "<|endoftext|>", ["<|endoftext|>"]),
     "base": (None, [], "<|endoftext|>", ["<|endoftext|>"]),
 }
@@ -97,14 +82,6 @@ def test_stated_end_tokens_come_from_both_configurations(tmp_path):
 def test_the_pocket_policy_ends_where_it_was_trained_to():
     assert end_tokens(str(POCKET), Tokenizer.load(POCKET)) == (2,)
     assert Tokenizer.load(POCKET).backend.id_to_token(2) == "<|im_end|>"
-
-
-def test_arguments_of_the_chat_template_choose_the_end(tmp_path):
-    switch = CHATML.replace("<|im_end|>", "{{ '<|b|>' if other else '<|a|>' }}")
-    tokenizer = Tokenizer.load(model(tmp_path, switch, ["<|a|>", "<|b|>"], "<|endoftext|>"))
-    first = [tokenizer.backend.id_to_token(i) for i in tokenizer.end_ids]
-    other = tokenizer.with_chat_arguments({"other": True})
-    assert (first[0], other.backend.id_to_token(other.end_ids[0])) == ("<|a|>", "<|b|>")
 
 
 def _reply(kind: str, folder: str, tokenizer: Tokenizer) -> Reply:

@@ -25,7 +25,6 @@ from memagent_lib.prompts import Request
 
 POCKET = Path(__file__).parents[2] / "experiments" / "pocket" / "trained"
 
-PENALTY = 50.0  # far above any in use: at 1.3 the small policy is too sure of its words to change one
 PROMPTS = ["The code of the violet otter", "Rain taps", "A small boat drifts past the old mill. " * 3, "Snow"]
 
 
@@ -135,16 +134,6 @@ def test_more_seeded_prompts_than_a_step_takes_are_all_answered(vllm):
     assert [c.token_ids for c in ask(vllm, wanted)] != replies, "the engine's own sampling is as it was"
 
 
-def test_a_shared_prefix_is_computed_once(vllm, tokenizer):
-    run_sync(vllm.forget_prefixes())
-    shared = tuple(range(10, 110))
-    first, second = (ask(vllm, [Request((*shared, tail), "", 2)])[0] for tail in (5, 6))
-    assert first.cached_tokens == 0
-    assert second.cached_tokens >= 96
-    run_sync(vllm.forget_prefixes())
-    assert ask(vllm, [Request((*shared, 7), "", 2)])[0].cached_tokens == 0
-
-
 async def test_a_cancelled_request_disturbs_no_other(vllm, tokenizer):
     doomed = asyncio.create_task(vllm.complete(Request(tuple(range(10, 60)), "", 200)))
     other = asyncio.create_task(vllm.complete(requests(tokenizer)[0]))
@@ -196,18 +185,6 @@ def test_a_cpus_cache_holds_the_window_that_a_reader_needs(positions, window, ne
     assert cpu_cache(str(tmp_path), window, needed) == {}
 
 
-def test_a_model_too_large_for_the_cache_has_the_needed_window(model_folder, tokenizer, monkeypatch):
-    pytest.importorskip("vllm")
-    monkeypatch.delenv(KV_CACHE_VARIABLE, raising=False)
-    monkeypatch.setattr("memagent_lib.backends.vllm.CPU_KV_CACHE_BYTES", 1)
-    backend = open_backend("vllm", model_folder, Sampling(), needed_window=96, threads=1)
-    try:
-        assert backend.window == 96
-        assert ask(backend, [Request(tuple(range(5, 95)), "", 6)])[0].reply_tokens > 0
-    finally:
-        run_sync(backend.close())
-
-
 class Ending:
     """An engine with the methods of vLLM's ``AsyncLLM``, whose process has ended or has not."""
 
@@ -244,7 +221,7 @@ def vllm_server(tmp_path_factory):
     config = folder / "generation_config.json"
     stated = json.loads(config.read_text()) if config.exists() else {}
     # RL#3497: Qwen2.5-0.5B-Instruct has 1.1, which vLLM applies to requests that state no penalty
-    config.write_text(json.dumps(stated | {"repetition_penalty": PENALTY, "top_k": 1, "temperature": 0.7}))
+    config.write_text(json.dumps(stated | {"repetition_penalty": 50.0, "top_k": 1, "temperature": 0.7}))
     port = free_port()
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder), "--port", str(port)]
     command += ["--host", "127.0.0.1", "--served-model-name", "pocket", "--max-model-len", "1024", "--enforce-eager"]
@@ -280,15 +257,4 @@ def test_vllms_own_server_has_a_window_and_the_same_replies(vllm_server, api):
         ours, theirs = (one.read(example.document, example.question) for one in (local, agent))
         assert [turn.reply.text for turn in theirs.turns] == [turn.reply.text for turn in ours.turns]
         assert theirs.prompt_tokens == ours.prompt_tokens and theirs.reply_tokens == ours.reply_tokens
-    agent.close()
-
-
-@pytest.mark.long
-def test_a_penalty_that_is_named_reaches_vllms_own_server(vllm_server):
-    local = open_agent(POCKET, "transformers")
-    how = {"template": local.encoder.template, "budget": local.encoder.budget, "tokenizer": POCKET}
-    agent = open_agent("pocket", "openai", base_url=vllm_server, extra={"repetition_penalty": PENALTY}, **how)
-    examples = make(pocket_task("needle"), 8, 5, local.encoder.tokenizer, chunks=4)
-    pairs = [[one.read(example.document, example.question).memories for one in (local, agent)] for example in examples]
-    assert any(ours != theirs for ours, theirs in pairs)
     agent.close()

@@ -9,7 +9,6 @@ import pytest
 
 from memagent_lib.agent import run_sync
 from memagent_lib.backends import Sampling, open_backend, shape_of
-from memagent_lib.cli.main import main
 from memagent_lib.prompts import BudgetError, Request
 
 TEXT = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "head_dim": 16, "vocab_size": 600}
@@ -54,14 +53,3 @@ def test_a_recipe_beyond_its_window_is_refused(gemma3: str, tmp_path: Path) -> N
     recipe = Recipe.load("experiments/recipes/smollm2_1gpu.toml", overrides)
     with pytest.raises(BudgetError, match="allows 512"):
         list(dry_run(recipe, tmp_path / "run"))
-
-
-def test_a_warm_start_beyond_its_window_is_refused(
-    gemma3: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    recipe = tmp_path / "sft.toml"
-    recipe.write_text(
-        f'[model]\npath = "{gemma3}"\n[data]\ntrain = "{tmp_path}/x.parquet"\n[reading]\nmemory_tokens = 900'
-    )
-    assert main(["sft", str(recipe), "--out", str(tmp_path / "out")]) == 2
-    assert "allows 512" in capsys.readouterr().err

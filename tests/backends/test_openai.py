@@ -46,6 +46,28 @@ def error(message: str, **more: object) -> dict:
     return {"error": {"message": message} | more}
 
 
+def events(*chunks: object, end: str = "data: [DONE]\n\n") -> bytes:
+    """Return a stream of server-sent events with a sign of life between its chunks."""
+    return ": alive\n\n".join([*(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks), end]).encode()
+
+
+def delta(finish_reason: str | None = None, **parts: object) -> dict:
+    return {"choices": [{"index": 0, "delta": parts, "finish_reason": finish_reason}], "usage": None}
+
+
+USAGE = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
+STREAMS = {
+    "chat": events(delta(role="assistant", content=""), delta(content="the "), delta("stop", content="code"), USAGE),
+    "no end mark": events(delta(content="the code"), delta("stop"), USAGE, end=""),
+    "no reason": events(delta(content="the code"), USAGE),
+    "thoughts": events(delta(reasoning_content="h"), delta(reasoning_content="m"), delta("stop", content="the code")),
+    "parts": events(delta(content=[{"type": "text", "text": "the "}]), delta("stop", content="code")),
+    "completions": events({"choices": [{"text": "the "}]}, {"choices": [{"text": "code", "finish_reason": "stop"}]}),
+    "named events": b"event: message\r\ndata: " + events(delta("stop", content="the code"))[6:].replace(b"\n", b"\r\n"),
+    "two replies": events({"choices": [{"index": 1, "delta": {"content": "no"}}]}, delta("stop", content="the code")),
+}
+
+
 async def test_a_reply_has_the_servers_counts_and_ids_and_sampling_are_sent_as_is():
     with serving() as server:
         backend = opened(server, sampling=Sampling(temperature=0.7, top_p=0.9, seed=3), extra={"min_p": 0.1})
@@ -57,17 +79,6 @@ async def test_a_reply_has_the_servers_counts_and_ids_and_sampling_are_sent_as_i
     rest = {"model": "small", "prompt": [1, 2, 3], "max_tokens": 5, "min_p": 0.1}
     assert body == drawn | neutral | rest
     assert (reply.prompt_tokens, reply.reply_tokens, reply.cached_tokens, reply.finish_reason) == (3, 3, 1, "stop")
-
-
-async def test_chat_sends_text_and_sets_thinking_apart():
-    with serving() as server:
-        server.reply = lambda body: (
-            chat_choice("MAX_TOKENS", "42", reasoning_content="hm")
-            | {"usage": {"prompt_tokens": 9, "completion_tokens": 2}}
-        )
-        reply = await ask(opened(server, api="chat"))
-    assert server.bodies[0]["messages"] == [{"role": "user", "content": "the words"}]
-    assert (reply.text, reply.thinking, reply.finish_reason, reply.prompt_tokens) == ("42", "hm", "length", 9)
 
 
 @pytest.mark.parametrize("fault", ["429", "408", "409", "500", "503", "drop", "half", "torn", *ODD_REPLIES])
@@ -191,6 +202,11 @@ WITHOUT_TEXT = {
     "a page": b"<!doctype html><title>Log in</title>",
     "a bare string": "busy",
     "no choices": {"choices": []},
+    "half a stream": events(delta(content="the co"), end=""),
+    "half an event": events(delta(content="the co"), end="data: {"),
+    "an error in a stream": events(delta(content="x"), error("overloaded", code=503)),
+    "a stream without text": events(delta("stop")),
+    "no stream": events("x"),
 }
 
 
@@ -218,25 +234,6 @@ async def test_half_a_reply_or_none_is_retried_and_never_a_memory(encoder, name)
         await backend.close()
 
 
-@pytest.mark.parametrize(
-    ("api", "content", "finish_reason", "thinking", "text"),
-    [
-        ("chat", "The code is 4711.", "stop", "", "The code is 4711."),  # llama.cpp --reasoning-budget 0
-        ("chat", "hm</think>The code is 4711.", "stop", "hm", "The code is 4711."),
-        ("chat", "<think>hm</think>The code is 4711.", "stop", "<think>hm", "The code is 4711."),
-        ("chat", "The code", "length", "The code", None),
-        ("chat", "<think>The code", "stop", "<think>The code", None),
-        ("completions", "The code is 4711.", "stop", "The code is 4711.", None),
-    ],
-)
-async def test_a_chat_reply_without_marks_is_text_unless_cut(api, content, finish_reason, thinking, text):
-    with serving() as server:
-        server.reply = lambda body: chat_choice(finish_reason, content)
-        reply = await ask(opened(server, api=api), thoughts=THINKS)
-    parts = THINKS.split(reply.text, separated=bool(reply.thinking))
-    assert (parts.thinking, parts.text or None, parts.finished) == (thinking, text, text is not None)
-
-
 async def test_a_thought_cut_by_the_server_is_an_error_never_a_memory(encoder):
     with serving() as server:
         server.reply = lambda body: chat_choice("length", None, reasoning_content="hm, let me")
@@ -247,21 +244,40 @@ async def test_a_thought_cut_by_the_server_is_an_error_never_a_memory(encoder):
 
 
 THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "otter "}, {"type": "text", "text": "4821?"}]}
+CHAT_REPLIES = [
+    (chat_choice(), ("the code", "")),
+    (chat_choice("MAX_TOKENS", reasoning_content="hm"), ("the code", "hm")),
+    (chat_choice(content={"type": "text", "text": "the code"}), ("the code", "")),
+    (chat_choice(content=["the ", {"type": "image"}, {"text": "code"}]), ("the code", "")),
+    (chat_choice(content=[THOUGHT, {"type": "text", "text": "the code"}]), ("the code", "otter 4821?")),  # Mistral's
+    *((stream, ("the code", "hm" if name == "thoughts" else "")) for name, stream in STREAMS.items()),
+]
+
+
+@pytest.mark.parametrize(("body", "text_and_thinking"), CHAT_REPLIES)
+async def test_a_chat_reply_in_any_form_is_its_text_and_thoughts(body, text_and_thinking):
+    with serving() as server:
+        server.reply = lambda _: body
+        reply = await ask(opened(server, api="chat"))
+    assert server.bodies[0]["messages"] == [{"role": "user", "content": "the words"}]
+    assert (reply.text, reply.thinking, server.posts) == (*text_and_thinking, 1)
+    assert reply.cut == ("MAX_TOKENS" in str(body))
 
 
 @pytest.mark.parametrize(
-    ("content", "thinking"),
+    ("api", "content", "finish_reason", "parts"),
     [
-        ({"type": "text", "text": "the code"}, ""),
-        (["the ", {"type": "image"}, {"text": "code"}], ""),
-        ([THOUGHT, {"type": "text", "text": "the code"}], "otter 4821?"),  # Mistral's
+        ("chat", "The code is 4711.", "stop", ("", "The code is 4711.", True)),  # llama.cpp --reasoning-budget 0
+        ("chat", "hm</think>The code is 4711.", "stop", ("hm", "The code is 4711.", True)),
+        ("chat", "The code", "length", ("The code", "", False)),
+        ("completions", "The code is 4711.", "stop", ("The code is 4711.", "", False)),
     ],
 )
-async def test_a_content_in_parts_is_its_text(content, thinking):
+async def test_a_chat_reply_without_marks_is_text_unless_cut(api, content, finish_reason, parts):
     with serving() as server:
-        server.reply = lambda body: chat_choice(content=content)
-        reply = await ask(opened(server, api="chat"))
-    assert (reply.text, reply.thinking) == ("the code", thinking)
+        server.reply = lambda body: chat_choice(finish_reason, content)
+        reply = await ask(opened(server, api=api), thoughts=THINKS)
+    assert THINKS.split(reply.text, separated=bool(reply.thinking)) == parts
 
 
 # Addresses, keys and the list of models.
@@ -307,21 +323,41 @@ async def test_nothing_of_netrc_or_the_environment_is_sent(key, tmp_path, monkey
     assert not any("secret" in value for headers in server.headers for value in headers.values())
 
 
-def test_a_wrong_key_model_or_address_is_found_before_any_turn():
+def opening_fails(kind: type[Exception], says: str, **options: object) -> None:
+    with pytest.raises(kind, match=says):
+        OpenAICompatible(**{"model": "small", "sampling": Sampling()} | options)
+
+
+def test_a_wrong_setting_key_model_or_address_is_found_before_any_turn():
+    opening_fails(ValueError, "'telepathy'", api="telepathy")
+    opening_fails(ValueError, "extra may not set messages", extra={"messages": []})
     with serving(key="right") as server:
-        with pytest.raises(BackendUnavailable, match=r"API key \(status 401\): bad key"):
-            opened(server, api_key="wrong")
-        assert opened(server, api_key="right").window == 4096
-        with pytest.raises(BackendUnavailable, match="'large'; it has small"):
-            OpenAICompatible("large", Sampling(), base_url=server.url, api_key="right")
+        opening_fails(BackendUnavailable, r"API key \(status 401\): bad key", base_url=server.url, api_key="wrong")
+        opening_fails(BackendUnavailable, "'large'; it has small", model="large", base_url=server.url, api_key="right")
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))  # and does not listen; no other process can take the port meanwhile
-        with pytest.raises(BackendUnavailable, match="no server answers at"):
-            OpenAICompatible("small", Sampling(), base_url=f"http://127.0.0.1:{silent.getsockname()[1]}/v1")
-    with pytest.raises(ValueError, match="'telepathy'"):
-        OpenAICompatible("small", Sampling(), api="telepathy")
-    with pytest.raises(ValueError, match="extra may not set messages"):
-        OpenAICompatible("small", Sampling(), extra={"messages": []})
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        opening_fails(BackendUnavailable, f"no server answers at {address}", base_url=address)
+    with serving() as server:
+        server.list_status = 503  # llama.cpp while it loads
+        opening_fails(BackendUnavailable, r"not ready \(status 503: Loading model\)", base_url=server.url)
+
+
+@pytest.mark.parametrize(
+    ("cards", "kind", "says"),
+    [
+        ("busy", BackendUnavailable, "list of models"),
+        ({"object": "list"}, BackendUnavailable, "list of models"),
+        ({"data": [7]}, BackendUnavailable, "list of models"),
+        ({"data": [{"id": "a/small"}, {"id": "b/small"}]}, BackendUnavailable, "it has a/small, b/small"),
+        ({"data": None}, BackendUnavailable, "it has none"),
+        ({"data": [{"id": "small", "meta": {"n_ctx_train": 131072}}]}, ValueError, "set window"),
+    ],
+)
+def test_a_list_without_the_model_or_its_window_is_one_line(cards, kind, says):
+    with serving() as server:
+        server.cards = cards
+        opening_fails(kind, says, base_url=server.url)
 
 
 def test_an_address_without_v1_is_named_and_one_of_a_page_is_taken():
@@ -330,14 +366,6 @@ def test_an_address_without_v1_is_named_and_one_of_a_page_is_taken():
         with pytest.raises(BackendUnavailable, match=f"give {server.url}$"):
             OpenAICompatible("small", Sampling(), base_url=server.url.removesuffix("/v1"))
         assert OpenAICompatible("small", Sampling(), base_url=f"{server.url}/chat/completions").base_url == server.url
-
-
-@pytest.mark.parametrize("status", [429, 503])
-def test_a_server_that_is_not_ready_is_one_line_at_the_start(status):  # llama.cpp while it loads
-    with serving() as server:
-        server.list_status = status
-        with pytest.raises(BackendUnavailable, match=rf"not ready \(status {status}: Loading model\)"):
-            opened(server)
 
 
 def listed(**card) -> dict:
@@ -397,33 +425,19 @@ def test_a_model_that_ollama_has_not_loaded_is_loaded_first():
         assert opened(server).window == 4096  # the default, not the 40,960 that it was trained with
 
 
-@pytest.mark.parametrize("cards", [listed(), listed(meta={"n_ctx_train": 131072})])
-def test_a_server_without_a_reported_window_needs_one(cards):
-    with serving() as server:
-        server.cards = cards
-        with pytest.raises(ValueError, match="set window"):
-            opened(server)
-
-
 @pytest.mark.parametrize(
-    ("cards", "name"),
+    ("card", "name"),
     [
-        ([{"id": "models/small"}, {"id": "models/smaller"}], "models/small"),  # zeph#1688
-        ([{"id": "small:latest"}], "small:latest"),
-        ([{"id": "../models/any.gguf", "owned_by": "llamacpp"}], "../models/any.gguf"),
-        ([{"id": "a/small"}, {"id": "b/small"}], None),
-        (None, None),
+        ({"id": "models/small"}, "models/small"),  # zeph#1688
+        ({"id": "small:latest"}, "small:latest"),
+        ({"id": "../models/any.gguf", "owned_by": "llamacpp"}, "../models/any.gguf"),
     ],
 )
-async def test_a_model_is_known_by_the_end_of_its_listed_name(cards, name):
+async def test_a_model_is_known_by_the_end_of_its_listed_name(card, name):
     with serving() as server:
-        server.cards = {"data": cards}
-        if name:
-            await ask(opened(server, window=4096))
-            assert server.bodies[0]["model"] == name
-        else:
-            with pytest.raises(BackendUnavailable, match=r"no model 'small'; it has (a/small, b/small|none)"):
-                opened(server, window=4096)
+        server.cards = {"data": [card]}
+        await ask(opened(server, window=4096))
+    assert server.bodies[0]["model"] == name
 
 
 async def test_a_variant_of_a_listed_model_and_a_server_without_a_list_are_taken_at_their_word():
@@ -433,14 +447,6 @@ async def test_a_variant_of_a_listed_model_and_a_server_without_a_list_are_taken
         server.list_status = 405
         await ask(OpenAICompatible("other", Sampling(), base_url=server.url, window=512))
     assert [body["model"] for body in server.bodies] == ["small:fast", "other"] and backend.window == 4096
-
-
-@pytest.mark.parametrize("cards", ["busy", {"object": "list"}, {"data": [7]}, {"data": [{}]}])
-def test_a_list_of_another_form_is_one_line(cards):
-    with serving() as server:
-        server.cards = cards
-        with pytest.raises(BackendUnavailable, match="list of models"):
-            opened(server)
 
 
 # The prompt as the server read it.
@@ -588,58 +594,6 @@ def test_another_served_model_or_api_continues_no_journal(encoder, tmp_path):
         second.cards = [second.cards[0] | {"id": "b.gguf"}]
         with pytest.raises(JournalError, match=r"server\.model"):
             answers(second)
-
-
-# Streams.
-
-
-def events(*chunks: object, end: str = "data: [DONE]\n\n") -> bytes:
-    """Return a stream of server-sent events with a sign of life between its chunks."""
-    return ": alive\n\n".join([*(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks), end]).encode()
-
-
-def delta(finish_reason: str | None = None, **parts: object) -> dict:
-    return {"choices": [{"index": 0, "delta": parts, "finish_reason": finish_reason}], "usage": None}
-
-
-USAGE = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
-STREAMS = {
-    "chat": events(delta(role="assistant", content=""), delta(content="the "), delta("stop", content="code"), USAGE),
-    "no end mark": events(delta(content="the code"), delta("stop"), USAGE, end=""),
-    "no reason": events(delta(content="the code"), USAGE),
-    "thoughts": events(delta(reasoning_content="h"), delta(reasoning_content="m"), delta("stop", content="the code")),
-    "parts": events(delta(content=[{"type": "text", "text": "the "}]), delta("stop", content="code")),
-    "completions": events({"choices": [{"text": "the "}]}, {"choices": [{"text": "code", "finish_reason": "stop"}]}),
-    "named events": b"event: message\r\ndata: " + events(delta("stop", content="the code"))[6:].replace(b"\n", b"\r\n"),
-    "two replies": events({"choices": [{"index": 1, "delta": {"content": "no"}}]}, delta("stop", content="the code")),
-}
-
-
-@pytest.mark.parametrize("name", STREAMS)
-async def test_a_stream_that_nobody_requested_is_joined(name):  # unsloth#6570, inspect_ai#2915
-    with serving() as server:
-        server.reply = lambda body: STREAMS[name]
-        reply = await ask(opened(server, api="chat"))
-    assert (reply.text, reply.finish_reason, server.posts) == ("the code", "stop", 1)
-    assert (reply.thinking, reply.prompt_tokens) == ("hm" if name == "thoughts" else "", 3)
-
-
-BROKEN = [
-    events(delta(content="the co"), end=""),
-    events(delta(content="the co"), end="data: {"),
-    events(delta(content="x"), error("overloaded", code=503)),
-    events(delta("stop")),
-    events("x"),
-    b"data: [DONE]\n\n",
-]
-
-
-@pytest.mark.parametrize("stream", BROKEN)
-async def test_a_broken_stream_is_tried_again(stream):
-    with serving() as server:
-        server.reply = lambda body: stream if server.posts == 1 else STREAMS["chat"]
-        assert (await ask(opened(server, api="chat"))).text == "the code"
-    assert server.posts == 2
 
 
 STREAM_ONLY = [
