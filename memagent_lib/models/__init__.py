@@ -4,16 +4,8 @@ Each is made once into a folder. :func:`find_model` turns any name that a user g
 folder, or a hub name. This package depends on no engine, and loads weights only to convert them.
 """
 
-from memagent_lib.models.adapters import (
-    WEIGHTS_FILE,
-    is_adapter,
-    merged_weights,
-    record_base,
-    require_adapter_of,
-    save_adapter,
-    shapes_of,
-)
-from memagent_lib.models.cache import TOKENIZER_FILES, WEIGHT_FILES, ModelError, cache_folder, source_of, weight_files
+from memagent_lib.models.adapters import WEIGHTS_FILE, merged_weights, record_base, require_adapter_of, save_adapter
+from memagent_lib.models.cache import TOKENIZER_FILES, WEIGHT_FILES, ModelError, cache_folder, weight_files
 from memagent_lib.models.finding import (
     HUB_NAME,
     PUBLISHED,
@@ -36,15 +28,12 @@ __all__ = [
     "fetch_model",
     "find_model",
     "hub_file",
-    "is_adapter",
     "load_tokenizer",
     "merged_weights",
     "name_of",
     "record_base",
     "require_adapter_of",
     "save_adapter",
-    "shapes_of",
     "source_hash",
-    "source_of",
     "weight_files",
 ]

@@ -73,8 +73,8 @@ def require_adapter_of(base: Path, adapter: Path) -> dict[str, Any]:
         raise ModelError(f"{adapter} is not a plain LoRA adapter ({variant or 'peft_type'}); it cannot be trained")
     if base.is_dir():
         _require_base(adapter, base)
-        of_base = shapes_of(base)
-        for name, shape in shapes_of(adapter).items():
+        of_base = _shapes_of(base)
+        for name, shape in _shapes_of(adapter).items():
             weight = name.removeprefix(PREFIX).partition(".lora_A")[0] + ".weight"
             if ".lora_A" in name and of_base.get(weight, [0])[-1] != shape[-1]:
                 raise ModelError(f"the adapter {adapter} does not fit {weight} of {base}; give it its own base")
@@ -96,7 +96,7 @@ def _require_base(adapter: Path, base: Path) -> None:
         )
 
 
-def shapes_of(folder: Path) -> dict[str, list[int]]:
+def _shapes_of(folder: Path) -> dict[str, list[int]]:
     """Return the shapes of the weights in a folder's safetensors files by name."""
     from safetensors import safe_open
 
@@ -148,9 +148,7 @@ def merge(adapter: Path, base: Path, part: Path) -> None:
         for folder in (base, adapter):  # an adapter's own tokenizer, with its added tokens, replaces the base's
             if (folder / name).is_file():
                 shutil.copyfile(folder / name, part / name)
-    licence = source_of(base).get("licence", "")
-    sha256 = merged_hash(adapter, base)
-    write_source(part, file=adapter.name, sha256=sha256, licence=licence, adapter=str(adapter.resolve()))
+    write_source(part, file=adapter.name, sha256=merged_hash(adapter, base), adapter=str(adapter.resolve()))
 
 
 def merged_weights(weights: Mapping[str, torch.Tensor], scale: float) -> Iterator[tuple[str, torch.Tensor]]:

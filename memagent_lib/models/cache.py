@@ -39,7 +39,7 @@ def cache_folder() -> Path:
 def source_of(folder: Path) -> dict[str, str]:
     """Return the record of what a folder in the cache was made from; empty for any other folder.
 
-    It has ``file``, ``sha256`` and ``licence`` ("" if not known), and ``adapter`` (its folder) for a merged adapter.
+    It has ``file`` and ``sha256``, and ``adapter`` (its folder) for a merged adapter.
     """
     record = folder / SOURCE_FILE
     return json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}

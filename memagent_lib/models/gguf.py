@@ -62,7 +62,7 @@ def _convert(file: Path, sha256: str, part: Path) -> None:
     parameters = sum(math.prod(map(int, tensor.shape)) for tensor in reader.tensors)
     dtype = "float32" if parameters < FLOAT32_BELOW else "bfloat16"
     AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=dtype).save_pretrained(part)
-    write_source(part, file=file.name, sha256=sha256, licence=_value(reader, "general.license", ""))
+    write_source(part, file=file.name, sha256=sha256)
 
 
 def _save_tokenizer(reader: Any, part: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any
 
 from memagent_lib.errors import MissingFile, UserError
 from memagent_lib.evaluation import Rate, read_rows, summarise
-from memagent_lib.models import HUB_NAME, PUBLISHED, find_model, name_of, shapes_of
+from memagent_lib.models import HUB_NAME, PUBLISHED, find_model, name_of
 from memagent_lib.paths import PACKAGE, input_path, root
 from memagent_lib.provenance import library_version, model_hash
 from memagent_lib.rl import RunFolder, TrainingState
@@ -91,7 +90,6 @@ def model_card(
         name=policy.name,
         base=policy_name(base) if base.startswith("/") else base,
         hashes={"these weights": policy.weights} | policy.started.get("inputs", {}),
-        parameters=sum(map(math.prod, shapes_of(policy.folder).values())),
         recipe=to_toml(public({name: table for name, table in recorded.items() if name not in _NOT_RECIPE})),
         scores=_scores(policy.weights, store, evaluations),
         version=library_version(),

@@ -33,11 +33,12 @@ from memagent_lib.driver import Observer
 from memagent_lib.prompts import BudgetError, Encoder
 from memagent_lib.readers import reader_named
 from memagent_lib.serve.conversation import SPLITS, ChatError, ChatRequest, ReadingTask, task_of
-from memagent_lib.settings import require_at_least
 from memagent_lib.trace import Trace, Turn
 
 # 499 is nginx's code for a client that is gone; only a log sees it.
 STATUS = {ChatError: 400, BudgetError: 400, BackendError: 502, BackendUnavailable: 503, ClientDisconnect: 499}
+READINGS = 8
+"""Requests that are answered at the same time; others wait in order of arrival."""
 STORED_TRACES = 64
 OWN_NAMES = ("localhost", "127.0.0.1", "::1", "[::1]")
 # Fields that would change a reply, with the values that they may have.
@@ -53,19 +54,16 @@ WITHOUT_EFFECT = ("user", "metadata", "store", "service_tier", "stream_options",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
-    """How a server answers: ``readings`` requests run concurrently, and others wait in order of arrival.
+    """The model's ``name`` for clients, and the default ``split`` of a message (one of ``conversation.SPLITS``).
 
-    ``split`` is the default rule for dividing a message (:data:`~memagent_lib.serve.conversation.SPLITS`).
     ``allowed_hosts`` are names of this machine besides localhost, such as a proxy's.
     """
 
     name: str
     split: str = "auto"
-    readings: int = 8
     allowed_hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        require_at_least(self, 1, "readings")
         if self.split not in SPLITS:
             raise ValueError(f"no split {self.split!r}; choose from {', '.join(SPLITS)}")
 
@@ -104,7 +102,7 @@ class ReadingServer:
         self._agent = agent
         self._settings = settings
         self._sampling = sampling
-        self._slots = asyncio.Semaphore(settings.readings)
+        self._slots = asyncio.Semaphore(READINGS)
         self._requests = 0
         self._traces: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
@@ -140,7 +138,7 @@ class ReadingServer:
         return JSONResponse(found)
 
     async def health(self, _: Request) -> Response:
-        return JSONResponse({"status": "ok", "requests": self._requests, "readings": self._settings.readings})
+        return JSONResponse({"status": "ok", "requests": self._requests, "readings": READINGS})
 
     async def _parsed(self, request: Request) -> ChatRequest:
         # A page of another site can send any other type without the browser asking this server first.
@@ -198,9 +196,8 @@ class ReadingServer:
 
     def _metadata(self, reading: _Reading, trace: Trace) -> dict[str, Any]:
         """Return the ``memagent`` field of a reply: what was read, by which rule, and what was ignored."""
+        sent = {k: v for k, v in reading.chat.model_extra.items() if k not in (*WITHOUT_EFFECT, *SUPPORTED)}
         own = asdict(self._sampling)
-        harmless = (*WITHOUT_EFFECT, *SUPPORTED)
-        extra = {name: value for name, value in reading.chat.model_extra.items() if name not in harmless}
         return reading.facts | {
             "turns": len(trace.turns),
             "rule": reading.task.rule,
@@ -210,7 +207,7 @@ class ReadingServer:
             "bad_memories": trace.bad_memories,
             "bad_memory_kinds": trace.bad_memory_kinds,
             "sampling_left_out": trace.sampling_left_out,
-            "ignored": sorted(name for name, value in extra.items() if value is not None and own.get(name) != value),
+            "ignored": sorted(name for name, value in sent.items() if value not in (None, own.get(name))),
         }
 
     def _reply(self, form: type, reading: _Reading, *choices: dict[str, Any], **more: Any) -> dict[str, Any]:

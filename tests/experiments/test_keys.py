@@ -52,13 +52,6 @@ def test_differences_are_paired_by_seed(curves):
     ]
 
 
-def test_a_stage_that_varies_nothing_has_a_line(curves):
-    fixed = curve("", 0, [0.0, 0.3, 0.3, 0.3], {"a": 0.4, "b": 0.6}).drop(columns=["settings", "seed"])
-    lines = table(outcomes(pd.concat([curves, fixed], ignore_index=True))).splitlines()[2:]
-    assert lines[:2] == table(outcomes(curves)).splitlines()[2:]
-    assert lines[2:] == ["| those of a stage that varies none | 30.0 | 50.0 | a 40.0, b 60.0 |  | 32 | 96 | 10 |"]
-
-
 def test_every_training_of_the_sweep_varies_what_the_table_shows():
     sweep = SweepSpec.load(ROOT / "experiments/studies/keys/sweep.toml")
     trainings = [stage for stage in sweep.stages if stage.notebook.endswith("04_train.ipynb")]

@@ -1,11 +1,9 @@
 """Losses and false values of single hard turns: memories are the policy's own, and a broken lookup is seen."""
 
-from random import Random
-
 import torch
 from transformers import AutoModelForCausalLM
 
-from experiments.pocket.lookups import false_values, lookups, margins, not_taken, noted, plain
+from experiments.pocket.lookups import lookups, margins, noted, plain
 from experiments.pocket.word_tokenizer import build_tokenizer
 from memagent_lib.prompts import Template
 from memagent_lib.text import Tokenizer
@@ -34,27 +32,3 @@ def test_a_memory_is_in_the_words_of_the_policy() -> None:
     with torch.no_grad():
         model.lm_head.weight.zero_()  # every token is as likely as any other
     assert noted(model, tokenizer, template, turns) == [plain(turn) for turn in turns]
-
-
-def test_a_value_that_no_text_states_is_counted() -> None:
-    turns = lookups(60, seed=2)
-    unknown = Tokenizer(build_tokenizer()).encode(" unknown")
-    model = AutoModelForCausalLM.from_pretrained("experiments/pocket/warm_start")
-    assert false_values(model, turns)["false"].mean() < 0.1
-    silenced = torch.tensor(unknown)  # it cannot say so any more
-    model.lm_head.register_forward_hook(lambda _, __, logits: logits.index_fill(-1, silenced, -torch.inf))
-    found = false_values(model, turns)
-    assert found["false"].mean() > 0.5 and found.groupby("kind").size().tolist() == [20, 20, 20]
-
-
-def test_a_true_value_that_is_not_taken_is_counted() -> None:
-    turns = lookups(60, seed=3)
-    assert all(triple.text in turn.stating(triple, Random(0)) for turn in turns for triple in turn.triples)
-    assert len(turns[0].stating(turns[0].triples[0], Random(0)).split(". ")) == len(turns[0].text.split(". "))
-    model = AutoModelForCausalLM.from_pretrained("experiments/pocket/trained")
-    found = not_taken(model, turns)
-    assert found["not taken"].mean() < 0.2 and found.groupby("kind").size().tolist() == [20, 20, 20]
-    assert not_taken(model, turns).equals(found)
-    with torch.no_grad():
-        model.lm_head.weight.zero_()  # every token is as likely as any other
-    assert not_taken(model, turns)["not taken"].all()

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -34,8 +33,3 @@ def test_ideal_memories_continue_a_warm_start_in_its_wording(tmp_path, monkeypat
     assert AgentSettings.load(tmp_path / "bound") == replace(READING, template="chunk_first")
     moved = (start.lm_head.weight - bound.lm_head.weight).abs().max()
     assert 0 < moved < 0.01, "one step away, not born again"
-
-
-def test_ideal_memories_need_a_warm_start(tmp_path):
-    with pytest.raises(ValueError, match=r"nowhere is not a warm start .* experiments/pocket/warm_start"):
-        make(tmp_path / "bound", aware=tmp_path / "nowhere")

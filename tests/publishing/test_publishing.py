@@ -77,7 +77,7 @@ def test_a_card_states_base_licence_recipe_and_hashes(policy, run, tmp_path) -> 
     for named in (tmp_path / "base", run.model):
         assert model_hash(named) in text
     assert f"| train_2.parquet | {data_hash(tmp_path / 'train_2.parquet')} |" in text
-    assert "2 parameters, trained from base;" in text and "have not been evaluated" in text
+    assert "It was trained from base." in text and "have not been evaluated" in text
     recipe = Recipe.from_tables(tomllib.loads(text.partition("```toml\n")[2].partition("```")[0]))
     assert recipe.verl["trainer.total_training_steps"] == 4 and recipe.data.train == ("train_2.parquet",)
     assert str(tmp_path) not in text
@@ -117,9 +117,6 @@ def test_what_cannot_be_described_is_refused(run, policy, tmp_path, workspace) -
         model_card(policy)
     with pytest.raises(MissingFile, match="no policy at"):
         Policy.of(tmp_path)
-    (run.model / "model.safetensors").write_bytes((run.model / "model.safetensors").read_bytes()[:-1])
-    with pytest.raises(Exception, match=r"(?i)incomplete|header"):
-        model_card(policy, licence="mit")
     run.write_status(TrainingStatus(state=TrainingState.STOPPED, step=2, steps=4))
     with pytest.raises(PublishingError, match="memagent resume"):
         Policy.of(run.path)

@@ -14,7 +14,6 @@ from experiments.studies.speed.results import Measured, Ratio, alternating, pair
 from memagent_lib.agent import Agent, open_agent, run_sync
 from memagent_lib.data import Example, make
 from memagent_lib.driver import gather
-from memagent_lib.settings import require_at_least
 from memagent_lib.system import cores
 
 TASK = "experiments/pocket/world.py:pocket_mix"
@@ -22,22 +21,14 @@ TASK = "experiments/pocket/world.py:pocket_mix"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnginesBench:
-    """Sizes of the measurement: ``model`` reads ``readings`` documents of ``chunks`` chunks at a time.
-
-    With a ``cluster``, the engines run there; the one engine always runs in this process, with all its cores.
-    """
+    """Sizes of the measurement: ``model`` reads ``readings`` documents of ``chunks`` chunks at a time."""
 
     model: str = "experiments/pocket/trained"
-    backend: str = "vllm"
     engines: int = 2
-    cluster: str = ""
     readings: int = 64
     chunks: int = 32
     rounds: int = 3
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        require_at_least(self, 1, "engines", "readings", "chunks", "rounds")
 
 
 def bench_engines(settings: EnginesBench, report: Callable[[str], None] = print) -> dict[str, Measured]:
@@ -45,8 +36,8 @@ def bench_engines(settings: EnginesBench, report: Callable[[str], None] = print)
     s = settings
     threads = cores()
     sides = {
-        "one": open_agent(s.model, s.backend, threads=threads),
-        "several": open_agent(s.model, s.backend, engines=s.engines, cluster=s.cluster),
+        "one": open_agent(s.model, "vllm", threads=threads),
+        "several": open_agent(s.model, "vllm", engines=s.engines),
     }
     examples = list(make(TASK, s.readings, s.seed, sides["one"].encoder.tokenizer, chunks=s.chunks))
     rows = []
@@ -65,7 +56,7 @@ def bench_engines(settings: EnginesBench, report: Callable[[str], None] = print)
         for agent in sides.values():
             agent.close()
     what = f"seconds of one engine over those of {s.engines}, {s.readings} readings of {s.chunks} chunks"
-    note = f"one engine with {threads} threads; {s.engines} engines on {s.cluster or 'this machine'}"
+    note = f"one engine with {threads} threads; {s.engines} engines"
     ratio = Ratio("engines", what, paired(rows, "side", "one", "several", "seconds"))
     return {"engines": Measured([ratio], rows, note)}
 

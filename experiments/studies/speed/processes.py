@@ -25,7 +25,6 @@ from experiments.studies.speed import supervised
 from memagent_lib.paths import read_lines_from, root
 
 POLL_S = 0.2
-MEMORY_S = 1.0  # between two looks at memory, because the system walks all pages of a process to divide the shared ones
 ROLES = {  # the first key that occurs in a process's command line decides
     "EngineCore": "engine",
     "vLLMHttpServer": "server",
@@ -47,39 +46,19 @@ ROLES = {  # the first key that occurs in a process's command line decides
 
 @contextmanager
 def peak_memory() -> Iterator[Callable[[], float]]:
-    """Yield a function that returns the peak resident memory of this process and its children so far, in MB.
-
-    Memory is sampled ten times a second.
-    """
+    """Yield a function that returns the peak resident memory of this process so far, in MB."""
     me = psutil.Process()
-    peak = 0.0
-
-    def look() -> None:
-        nonlocal peak
-        total = 0
-        for process in [me, *me.children(recursive=True)]:
-            with suppress(psutil.NoSuchProcess):
-                total += process.memory_info().rss
-        peak = max(peak, total / 1e6)
-
-    look()
-    with _repeated(look, 0.1):
-        yield lambda: peak
-
-
-@contextmanager
-def _repeated(look: Callable[[], None], seconds: float) -> Iterator[None]:
-    """Call ``look`` from a thread, with a pause of ``seconds`` before each call."""
+    peaks = [0.0]
     done = threading.Event()
 
     def watch() -> None:
-        while not done.wait(seconds):
-            look()
+        while not done.wait(0.1):
+            peaks.append(me.memory_info().rss / 1e6)
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
-        yield
+        yield lambda: max(peaks)
     finally:
         done.set()
         thread.join()
@@ -89,8 +68,7 @@ def _repeated(look: Callable[[], None], seconds: float) -> Iterator[None]:
 class Watched:
     """One run: its rows of metrics, and for each row the time of arrival and the processor seconds by role until then.
 
-    Times are in seconds from the start. ``memory`` has the MB of each role at each look; a page that several processes
-    share is divided among them (PSS).
+    Times are in seconds from the start.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -98,13 +76,7 @@ class Watched:
     spent: list[Counter[str]] = field(default_factory=list)
     seconds: float = 0.0
     total: Counter[str] = field(default_factory=Counter)
-    memory: list[dict[str, float]] = field(default_factory=list)
     processes: int = 0
-
-    @property
-    def peak_mb(self) -> float:
-        """The most memory that all processes together had at a look."""
-        return max((sum(look.values()) for look in self.memory), default=0.0)
 
 
 def watch(
@@ -131,22 +103,16 @@ def watch(
             start_new_session=True,
         ) as supervisor,
     ):
-        roles: dict[_Key, str] = {}
-        looks: list[dict[_Key, float]] = []
-        above = psutil.Process(supervisor.pid)
-        look = _looker(seen, above, roles)
-        # Apart, because a look at memory takes longer than a short training step.
-        with _repeated(lambda: looks.append(_memory_of(above)), MEMORY_S):
-            while not over:
-                over = bool(select.select([supervisor.stdout], [], [], POLL_S)[0])  # look once more after the end
-                look()
-                rows, offset = read_lines_from(metrics, offset)
-                for row in rows:
-                    seen.rows.append(row["data"] | {"step": row["step"]})
-                    seen.times.append(time.monotonic() - started)
-                    seen.spent.append(Counter(seen.total))
+        look = _looker(seen, psutil.Process(supervisor.pid))
+        while not over:
+            over = bool(select.select([supervisor.stdout], [], [], POLL_S)[0])  # look once more after the end
+            look()
+            rows, offset = read_lines_from(metrics, offset)
+            for row in rows:
+                seen.rows.append(row["data"] | {"step": row["step"]})
+                seen.times.append(time.monotonic() - started)
+                seen.spent.append(Counter(seen.total))
         seen.seconds = time.monotonic() - started
-        seen.memory = [memory_by_role(each, roles) for each in looks]
         status = int(supervisor.stdout.readline() or 1)  # empty when the command could not be started
     if status:
         raise RuntimeError(f"{' '.join(command[:4])} ended with {status}:\n{log.read_text()[-3000:]}")
@@ -156,7 +122,8 @@ def watch(
 _Key = tuple[int, float]  # process id and time of creation, because an id can be used again
 
 
-def _looker(seen: Watched, supervisor: psutil.Process, roles: dict[_Key, str]) -> Callable[[], None]:
+def _looker(seen: Watched, supervisor: psutil.Process) -> Callable[[], None]:
+    roles: dict[_Key, str] = {}
     spent: dict[_Key, float] = {}
 
     def look() -> None:
@@ -175,23 +142,6 @@ def _looker(seen: Watched, supervisor: psutil.Process, roles: dict[_Key, str]) -
             seen.total[roles[key]] += seconds
 
     return look
-
-
-def _memory_of(supervisor: psutil.Process) -> dict[_Key, float]:
-    """Return the proportional memory of each process below the supervisor, in MB."""
-    found = {}
-    for process in supervisor.children(recursive=True):
-        with suppress(psutil.Error):
-            found[process.pid, process.create_time()] = process.memory_full_info().pss / 1e6
-    return found
-
-
-def memory_by_role(of_processes: Mapping[_Key, float], roles: Mapping[_Key, str]) -> dict[str, float]:
-    """Add up the memory of processes by the roles that they had in the end, because Ray starts workers without one."""
-    memory: Counter[str] = Counter()
-    for key, size in of_processes.items():
-        memory[roles.get(key, "other")] += size
-    return dict(memory)
 
 
 def _role_of(process: psutil.Process, supervisor: psutil.Process) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from experiments.studies.speed.cost import cost
 from experiments.studies.speed.files import huge, length
 from experiments.studies.speed.material import random_policy
 from experiments.studies.speed.results import Measured
-from experiments.studies.speed.turns import Bench, lock_step, order, overhead
+from experiments.studies.speed.turns import Bench, order, overhead
 from memagent_lib.agent import run_sync
 from memagent_lib.backends import Sampling
 from memagent_lib.text import Tokenizer
@@ -26,7 +26,6 @@ PUBLISHED_RATIO = 5000 / 1024
 MEASURES: dict[str, Callable] = {
     "order": order,
     "overhead": overhead,
-    "lock_step": lock_step,
     "length": length,
     "huge": huge,
     "cost": cost,
@@ -75,12 +74,6 @@ class ReadBench:
         unknown = set(self.measures) - set(MEASURES)
         if unknown:
             raise ValueError(f"no measure {', '.join(sorted(unknown))}; choose from {', '.join(MEASURES)}")
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name == "shape" and value not in ("", *SHAPES):
-                raise ValueError(f"no shape {value!r}; choose from {', '.join(SHAPES)}")
-            if isinstance(value, int | float) and value < (0 if field.name == "seed" else 1):
-                raise ValueError(f"{field.name} must be at least 1, got {value}")
 
     @property
     def memory_tokens(self) -> int:

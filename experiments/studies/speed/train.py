@@ -30,8 +30,6 @@ from memagent_lib.text import Tokenizer
 RECIPE = "experiments/pocket/recipes/pocket_demo.toml"
 POLICY = "experiments/pocket/warm_start"
 PROSE = "experiments/studies/prose/train.toml"
-PRECISION = "verl.actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=fp32"
-SAMPLED_IN = "verl.actor_rollout_ref.rollout.dtype=float32"
 STEP = "timing_s/step"
 ROLLOUT = "timing_s/gen"
 PARTS = ("gen", "old_log_prob", "adv", "update_actor", "update_weights")
@@ -41,9 +39,8 @@ PARTS = ("gen", "old_log_prob", "adv", "update_actor", "update_weights")
 class TrainBench:
     """Sizes of the measurement: ``prompts`` x ``rollouts`` readings of ``chunks`` chunks per step.
 
-    ``base`` is a checkout to compare with. ``shared`` adds a side that computes shared prefixes only once
-    (``use_remove_padding=false``), which is always done on a CPU. ``model`` trains another model than the pocket
-    policy, with the settings of the study of prose; ``single`` adds a side that computes in fp32 what would be bf16.
+    ``base`` is a checkout to compare with. ``model`` trains another model than the pocket policy, with the settings of
+    the study of prose.
     """
 
     prompts: int = 8
@@ -51,11 +48,7 @@ class TrainBench:
     chunks: int = 8
     steps: int = 3
     rounds: int = 1
-    verl: bool = True
-    shared: bool = False
     model: str = ""
-    single: bool = False
-    engine: bool = True
     base: str = ""
     device: str = "cpu"
     seed: int = 0
@@ -65,21 +58,14 @@ class TrainBench:
             raise ValueError(f"steps must be at least 2, because the first warms up; got {self.steps}")
 
 
-def bench_train(settings: TrainBench | None = None, report: Callable[[str], None] = print) -> dict[str, Measured]:
+def bench_train(settings: TrainBench, report: Callable[[str], None] = print) -> dict[str, Measured]:
     """Run every side in every round. The rows have all metrics and the processor seconds of each step."""
-    s = settings or TrainBench()
+    s = settings
     runs = []
     with TemporaryDirectory(prefix="memagent-bench-") as home:
         folder = Path(home)
         recipe = bench_recipe(s, folder)
-        known = (
-            ("memagent", train_ours, True),
-            ("base", train_ours, s.base),
-            ("verl", _verl, s.verl),
-            ("shared", _shared, s.shared),
-            ("fp32", _single, s.single),
-        )
-        sides = {name: run for name, run, chosen in known if chosen}
+        sides = {"memagent": train_ours, "verl": _verl} | ({"base": train_ours} if s.base else {})
         for round_ in range(s.rounds):
             # The side that runs second may benefit from file caches.
             for name in list(sides) if round_ % 2 == 0 else list(sides)[::-1]:
@@ -88,7 +74,7 @@ def bench_train(settings: TrainBench | None = None, report: Callable[[str], None
                 seen = sides[name](recipe, folder / f"{name}-{round_}", path)
                 runs.append({"side": name, "round": round_, "seen": seen})
                 report(_summary(seen))
-        engine = _engine_alone(s, recipe) if s.engine else []
+        engine = _engine_alone(s, recipe)
     rows = [row for run in runs for row in step_rows(**run)]
     ends = [run_ends(**run) for run in runs]
     return {
@@ -129,21 +115,10 @@ def bench_recipe(s: TrainBench, folder: Path) -> Recipe:
     return Recipe.load(recipe, overrides)
 
 
-def _shared(recipe: Recipe, out: Path, checkout: str) -> Watched:
-    return train_ours(recipe, out, checkout, "verl.actor_rollout_ref.model.use_remove_padding=false")
-
-
-def _single(recipe: Recipe, out: Path, checkout: str) -> Watched:
-    return train_ours(recipe, out, checkout, PRECISION, SAMPLED_IN)
-
-
-def train_ours(recipe: Recipe, out: Path, checkout: str, *more: str) -> Watched:
-    """Train the recipe of :func:`bench_recipe` with the code of ``checkout``, and write the run to ``out``.
-
-    ``more`` are settings that replace the recipe's.
-    """
+def train_ours(recipe: Recipe, out: Path, checkout: str) -> Watched:
+    """Train the recipe of :func:`bench_recipe` with the code of ``checkout``, and write the run to ``out``."""
     home = out.parent
-    overrides = [*(home / "overrides.txt").read_text(encoding="utf-8").splitlines(), *more]
+    overrides = (home / "overrides.txt").read_text(encoding="utf-8").splitlines()
     command = [sys.executable, "-m", "memagent_lib.cli", "train", str(home / "recipe.toml"), *overrides]
     command += ["--out", str(out)]
     return watch(command, {"PYTHONPATH": checkout}, checkout, out / "metrics.part.jsonl", out.with_suffix(".log"))
@@ -208,7 +183,6 @@ def run_ends(side: str, round: int, seen: Watched) -> dict[str, Any]:
         "start_s": start,
         "end_s": end,
         "cpu_s": sum(seen.total.values()) - steps,
-        "peak_mb": seen.peak_mb,
         "processes": seen.processes,
     }
 
@@ -217,7 +191,7 @@ def step_ratios(rows: list[dict[str, Any]]) -> list[Ratio]:
     """Return the wall and processor seconds of a step by side, and the ratios of the other sides to ours."""
     found = [Ratio("step", f"{side}, wall", _column(rows, side, STEP), unit=" s") for side in _sides(rows)]
     found += [Ratio("step", f"{side}, processor", _cpu(rows, side), unit=" s") for side in _sides(rows)]
-    for other, bound in (("base", None), ("shared", None), ("fp32", None), ("verl", 2.0)):
+    for other, bound in (("base", None), ("verl", 2.0)):
         if other in _sides(rows):
             values = _over(_column(rows, other, STEP), _column(rows, "memagent", STEP))
             found.append(Ratio("step", f"{other} over memagent, wall", values, at_least=bound))
@@ -233,11 +207,10 @@ def _rollout_ratios(rows: list[dict[str, Any]], engine: list[dict[str, Any]]) ->
         if other in _sides(rows):
             values = _over(_column(rows, other, ROLLOUT), ours)
             found.append(Ratio("rollout", f"{other} over memagent, wall", values, at_least=bound))
-    if engine:
-        alone = tuple(row["seconds"] for row in engine)
-        found.append(Ratio("rollout", "engine alone, wall", alone, unit=" s"))
-        found.append(Ratio("rollout", "engine alone, processor", tuple(r["cpu_seconds"] for r in engine), unit=" s"))
-        found.append(Ratio("rollout", "memagent over engine alone, wall", _over(ours, alone)))
+    alone = tuple(row["seconds"] for row in engine)
+    found.append(Ratio("rollout", "engine alone, wall", alone, unit=" s"))
+    found.append(Ratio("rollout", "engine alone, processor", tuple(r["cpu_seconds"] for r in engine), unit=" s"))
+    found.append(Ratio("rollout", "memagent over engine alone, wall", _over(ours, alone)))
     return found
 
 

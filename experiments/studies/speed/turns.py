@@ -1,8 +1,7 @@
-"""Measurements on one engine: the order of a prompt's parts, our own overhead, and reading in lock step."""
+"""Measurements on one engine: the order of a prompt's parts, our own overhead."""
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -11,12 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from experiments.studies.speed.material import QUESTION, document, orders, recorded
 from experiments.studies.speed.results import Measured, Ratio, alternating, paired
 from memagent_lib.agent import Agent
-from memagent_lib.backends import Backend, Sampling
-from memagent_lib.driver import drive, gather
+from memagent_lib.backends import Sampling
+from memagent_lib.driver import gather
 from memagent_lib.prompts import Budget, Encoder, Request
-from memagent_lib.readers import ReaderSession, overwrite
-from memagent_lib.text import Tokenizer, chunks
-from memagent_lib.trace import Reply, Trace, Turn
+from memagent_lib.text import Tokenizer
+from memagent_lib.trace import Trace
 
 if TYPE_CHECKING:
     from experiments.studies.speed.read import ReadBench
@@ -137,67 +135,7 @@ async def overhead(bench: Bench) -> Measured:
     return Measured(ratios, rows)
 
 
-async def lock_step(bench: Bench) -> Measured:
-    """let readings advance alone, and let them wait for the slowest of each turn"""
-    s = bench.settings
-    encoder = bench.encoder()
-    rows = []
-    rng = random.Random(s.seed)
-    texts = [bench.document(rng.randint(1, 2 * s.chunks), 300 + i) for i in range(s.group)]
-    # A random model fills every memory, which would hide the cost of lock step.
-    uneven = _Uneven(bench.engine, s.seed)
-    for round_ in range(s.rounds):
-        for name, run in alternating({"lock step": _in_step, "memagent": _alone}, round_).items():
-            readings = [overwrite(QUESTION, chunks(text, bench.tokenizer, s.chunk_tokens)) for text in texts]
-            took, traces = await bench.timed(lambda r=run, rs=readings: r(rs, encoder, uneven))
-            rows.append({"round": round_, "driver": name, "turns": sum(len(t.turns) for t in traces), **took._asdict()})
-    ratios = [
-        Ratio("no lock step", f"{what} of {s.group} readings", paired(rows, "driver", "lock step", "memagent", column))
-        for what, column in (("wall time", "seconds"), ("processor time", "cpu_seconds"))
-    ]
-    return Measured(ratios, rows)
-
-
-class _Uneven:
-    """A backend whose replies end at a length that depends on the prompt, because real memories differ in length."""
-
-    def __init__(self, backend: Backend, seed: int):
-        self.backend = backend
-        self.window = backend.window
-        self.seed = seed
-
-    async def complete(self, request: Request) -> Reply:
-        # The hash of numbers is the same in every process, unlike that of texts.
-        limit = random.Random(hash((self.seed, request.ids))).randint(1, request.max_tokens)
-        return await self.backend.complete(Request(request.ids, request.text, limit))
-
-    async def close(self) -> None:
-        return None
-
-
 async def _replay(engine: VLLM, requests: Sequence[Request]) -> None:
     """Send the requests through the engine's own interface and discard the replies."""
     for request in requests:
         await engine.generate(request)
-
-
-async def _alone(readings: Sequence[ReaderSession], encoder: Encoder, backend: Backend) -> list[Trace]:
-    return await gather(drive(reading, encoder, backend) for reading in readings)
-
-
-async def _in_step(readings: Sequence[ReaderSession], encoder: Encoder, backend: Backend) -> list[Trace]:
-    """Drive all readings in step, as MemAgent's code does: every turn waits for the slowest reading's previous turn."""
-    traces = []
-    waiting = [(reading, next(reading)) for reading in readings]
-    while waiting:
-        requests = [encoder.encode(prompt) for _, prompt in waiting]
-        replies = await gather(map(backend.complete, requests))
-        going: list[tuple[ReaderSession, Any]] = []
-        for (reading, prompt), request, reply in zip(waiting, requests, replies, strict=True):
-            try:
-                turn = Turn(prompt, encoder.interpret(prompt, request, reply))
-                going.append((reading, reading.send(turn)))
-            except StopIteration as done:
-                traces.append(done.value)
-        waiting = going
-    return traces

@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,6 @@ from memagent_lib.cli.lab import HOST, servers
 from memagent_lib.data import make
 from memagent_lib.evaluation import Result, save_rows
 from memagent_lib.paths import root
-from memagent_lib.settings import require_at_least
 from memagent_lib.text import Tokenizer
 from memagent_lib.tracking import Experiment, log_results
 from memagent_lib.tracking.traces import MAX_TRACES
@@ -39,9 +38,7 @@ if TYPE_CHECKING:
 
 POLICY = "experiments/pocket/trained"
 TASK = "experiments/pocket/fair_world.py:fair_needle"
-LENGTHS = (4, 16, 64)  # in chunks, of the readings that the report, MLflow and the leaderboard have
-POLICIES = ("first", "second", "third", "fourth")
-READERS = ("overwrite", "gated", "multislot")
+LENGTHS = (4, 16, 64)  # in chunks, of the readings that the report and MLflow have
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 LOADED_MS = 120_000
 
@@ -50,21 +47,14 @@ LOADED_MS = 120_000
 class WallsBench:
     """Sizes: ``documents`` of the quickstart, ``chunks`` of the file that is read, ``readings`` in one store.
 
-    A report is made of these readings, and MLflow lists their traces. ``board`` is the number of documents that each of
-    four policies has read with each of three readers, for the leaderboard. Each command runs, and each page is opened,
-    ``rounds`` times. A size of 0 skips its measures. ``model`` reads the file.
+    A report is made of these readings, and MLflow lists their traces. Each command runs, and each page is opened,
+    ``rounds`` times. A size of 0 skips its measures.
     """
 
     documents: int = 16
     chunks: int = 36
     readings: int = 2600
-    board: int = 60
     rounds: int = 1
-    model: str = POLICY
-
-    def __post_init__(self) -> None:
-        require_at_least(self, 0, "documents", "chunks", "readings", "board")
-        require_at_least(self, 1, "rounds")
 
 
 def bench_walls(settings: WallsBench, report: Callable[[str], None] = print) -> dict[str, Measured]:
@@ -75,9 +65,8 @@ def bench_walls(settings: WallsBench, report: Callable[[str], None] = print) -> 
         "read": (_read, s.chunks),
         "report": (_report, s.readings),
         "mlflow": (_mlflow, s.readings),
-        "leaderboard": (_leaderboard, s.board),
     }
-    chromium = _chromium() if s.readings or s.board else ""  # a missing browser is an error before the minutes of work
+    chromium = _chromium() if s.readings else ""  # a missing browser is an error before the minutes of work
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         if s.readings:
@@ -103,11 +92,11 @@ def _quickstart(s: WallsBench, folder: Path, _: str) -> Measured:
 
 def _read(s: WallsBench, folder: Path, _: str) -> Measured:
     """`memagent read` of one file"""
-    tokenizer = Tokenizer.load(s.model)
+    tokenizer = Tokenizer.load(POLICY)
     example = next(iter(make(TASK, 1, 0, tokenizer, chunks=s.chunks)))
     file = folder / "file.txt"
     file.write_text(example.document, encoding="utf-8")
-    words = ["read", str(file), "--question", example.question, "--model", s.model]
+    words = ["read", str(file), "--question", example.question, "--model", POLICY]
     rows = [_timed("memagent_lib.cli", *words) for _ in range(s.rounds)]
     return Measured([_walls("read", f"seconds to read {s.chunks} chunks", rows, 40)], rows, _note(rows))
 
@@ -135,25 +124,6 @@ def _mlflow(s: WallsBench, folder: Path, chromium: str) -> Measured:
         of_page = [row for row in rows if row["page"] == name]
         ratios.append(_walls("mlflow", f"seconds until its {name} are listed, {s.readings:,} traces", of_page, aim))
     return Measured(ratios, rows, _note(rows))
-
-
-def _leaderboard(s: WallsBench, folder: Path, chromium: str) -> Measured:
-    """the leaderboard of four policies with three readers each: `memagent leaderboard`, then its page in a browser"""
-    store, page = folder / "board", folder / "board.html"
-    experiment = Experiment.open(store)
-    for policy in POLICIES:
-        for reader in READERS:
-            results = (reading(n, LENGTHS[n % len(LENGTHS)] + 1, right=bool(n % 3)) for n in range(s.board))
-            _log(experiment, policy, [replace(result, reader=reader) for result in results])
-    words = ["leaderboard", "--tracking", str(store), "--out", str(page)]
-    written = [{"page": "written"} | _timed("memagent_lib.cli", *words) for _ in range(s.rounds)]
-    with _browser(chromium) as browser:
-        opened = [{"page": "opened"} | _opened(browser, page.as_uri(), POLICIES[-1]) for _ in range(s.rounds)]
-    ratios = [
-        _walls("leaderboard", "seconds to write it for 4 policies with 3 readers", written, None),
-        _walls("leaderboard", "seconds until its page is open", opened, 2),
-    ]
-    return Measured(ratios, written + opened, _note(written + opened))
 
 
 def _log_readings(count: int, folder: Path) -> None:
@@ -250,7 +220,7 @@ def _traces_of(page: str) -> str:
 def _chromium() -> str:
     found = next(filter(None, map(shutil.which, CHROMIUM)), "")
     if not found:
-        raise ValueError("no Chromium, which opens pages; make chromium installs it, or set readings=0 and board=0")
+        raise ValueError("no Chromium, which opens pages; make chromium installs it, or set readings=0")
     return found
 
 
