@@ -127,7 +127,7 @@ class Result:
     @property
     def tokens(self) -> int:
         """The prompt and reply tokens that this question cost."""
-        return self.cost(_prompt_tokens) + self.cost(_reply_tokens)
+        return _tokens("prompt_tokens")(self) + _tokens("reply_tokens")(self)
 
     @property
     def turns(self) -> int:
@@ -240,18 +240,22 @@ def reading_key(example: Example, document: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the result table: its value for a result, its meaning, unit and type.
+    """A column of the result table: its value for a result, its meaning and its type.
 
     Every column is in frames and parquet files. ``mean`` adds its average to summaries and, per reader and length, to
-    MLflow's metrics. ``tag`` puts it on the MLflow trace of each reading, so that traces can be searched by it.
+    MLflow's metrics. ``tag`` puts it on the MLflow trace of each reading, so that traces can be searched by it. With
+    ``read``, only a reading that has not failed has a value.
     """
 
-    value: Callable[[Result], Any]
+    of: Callable[[Result], Any]
     meaning: str
-    unit: str = ""
     type: type = str
     mean: bool = False
     tag: bool = False
+    read: bool = False
+
+    def value(self, result: Result) -> Any:
+        return None if self.read and result.trace is None else self.of(result)
 
 
 def depth(result: Result) -> float | None:
@@ -261,12 +265,6 @@ def depth(result: Result) -> float | None:
         return None
     # The last one decides: only then could the question be answered.
     return max(span.start for span in evidence) / result.characters
-
-
-def _file_name(result: Result) -> str | None:
-    metadata = result.example.metadata
-    path = metadata.get("file")
-    return metadata.get("file_name") or (Path(path).name if path else None)
 
 
 def _path(result: Result) -> str | None:
@@ -286,91 +284,48 @@ def document_tokens(result: Result) -> int | None:
     return round(sum(chunk.tokens for chunk in chunks) * max(1.0, result.characters / characters))
 
 
-def _fate(result: Result) -> str | None:
-    fate = result.diagnosis.fate
-    return fate and str(fate)
-
-
-def _prompt_tokens(turn: Turn) -> int:
-    return sum(reply.prompt_tokens for reply in turn.attempts)
-
-
-def _reply_tokens(turn: Turn) -> int:
-    return sum(reply.reply_tokens for reply in turn.attempts)
-
-
-def _cached_tokens(turn: Turn) -> int:
-    return sum(reply.cached_tokens for reply in turn.attempts)
-
-
-def _of_trace(value: Callable[[Result], Any]) -> Callable[[Result], Any]:
-    """Return a function that applies ``value`` to a result with a trace, and returns ``None`` for a failed reading."""
-    return lambda result: None if result.trace is None else value(result)
+def _tokens(kind: str) -> Callable[[Result], int]:
+    """Return a function that counts the tokens of a kind that a result cost, over all replies."""
+    return lambda result: result.cost(lambda turn: sum(getattr(reply, kind) for reply in turn.attempts))
 
 
 COLUMNS: dict[str, Column] = {
     "example": Column(lambda r: r.example.id, "the example's id in its data file", tag=True),
     "task": Column(lambda r: r.example.task, "the kind of question", tag=True),
     "reader": Column(lambda r: r.reader, "the strategy that read the document", tag=True),
-    "chunks": Column(
-        lambda r: r.example.metadata.get("chunks"),
-        "the length that the document was made for; none for documents of another length",
-        "chunks", int, tag=True,
-    ),
-    "file": Column(_file_name, "the data file"),
+    "chunks": Column(lambda r: r.example.metadata.get("chunks"), "the length that the document was made for", int,
+                     tag=True),
+    "file": Column(lambda r: r.example.metadata.get("file_name") or Path(_path(r) or "").name or None, "the data file"),
     "path": Column(_path, "where the data file was; several may have one name"),
-    "document_chars": Column(lambda r: r.characters, "the document's length", "characters", int),
-    "document_tokens": Column(_of_trace(document_tokens), "the document's length as the reader cut it", "tokens", int),
-    "depth": Column(depth, "where the last needed fact begins", "share of the document", float),
-    "score": Column(lambda r: r.score and r.score.value, "the judge's verdict; none where the reading failed", "share",
-                    float),
+    "document_chars": Column(lambda r: r.characters, "the document's length in characters", int),
+    "document_tokens": Column(document_tokens, "the document's length as the reader cut it", int, read=True),
+    "depth": Column(depth, "where the last needed fact begins, as a share of the document", float),
+    "score": Column(lambda r: r.score and r.score.value, "the judge's verdict", float),
     "answer": Column(lambda r: r.score and r.score.answer, "the answer that the judge found in the reply", tag=True),
     "answers": Column(lambda r: " | ".join(r.example.answers), "the accepted answers"),
     "reason": Column(lambda r: r.score and r.score.reason, "why the judge decided so"),
     "error": Column(lambda r: r.error, "what stopped the reading"),
-    "capture": Column(
-        _of_trace(lambda r: r.diagnosis.capture),
-        "the needed evidence that was in memory right after its chunk",
-        "share", float, mean=True, tag=True,
-    ),
-    "retention": Column(
-        _of_trace(lambda r: r.diagnosis.retention),
-        "the captured evidence that was in memory at the end; evidence without a known position counts as captured",
-        "share", float, mean=True, tag=True,
-    ),
-    "fate": Column(_of_trace(_fate), "what had become of the needed evidence at the end", tag=True),
-    "turns": Column(_of_trace(lambda r: r.turns), "the model's replies", "turns", int, mean=True, tag=True),
-    "cut_memories": Column(
-        _of_trace(lambda r: r.trace.cut_memories if r.counts_reading else 0),
-        "memories that hit their token limit",
-        "memories", int, mean=True, tag=True,
-    ),
-    "sampling_left_out": Column(
-        _of_trace(lambda r: r.trace.sampling_left_out or None), "sampling settings that the server refused",
-    ),
-    "bad_memories": Column(
-        _of_trace(lambda r: r.trace.bad_memories if r.counts_reading else 0),
-        "turns in which a reply was no memory, such as a comment about it or a refusal",
-        "turns", int, mean=True, tag=True,
-    ),
-    "bad_memory_kinds": Column(
-        _of_trace(lambda r: r.trace.bad_memory_kinds if r.counts_reading else ""),
-        "what these replies were, and what was done about them", tag=True,
-    ),
-    "prompt_tokens": Column(
-        _of_trace(lambda r: r.cost(_prompt_tokens)), "of all prompts", "tokens", int, mean=True,
-    ),
-    "reply_tokens": Column(_of_trace(lambda r: r.cost(_reply_tokens)), "of all replies", "tokens", int),
-    "cached_tokens": Column(
-        _of_trace(lambda r: r.cost(_cached_tokens)), "prompt tokens that the engine had in its cache", "tokens", int,
-    ),
-    "seconds": Column(lambda r: round(r.seconds, 3), "the time that the reading took", "s", float),
-    "questions": Column(
-        lambda r: r.sharing.questions if r.sharing else 1,
-        "the questions that divide the reading's turns, tokens and seconds; its bad and cut memories count with the "
-        "first one",
-        "questions", int,
-    ),
+    "capture": Column(lambda r: r.diagnosis.capture, "the needed evidence that was in memory right after its chunk",
+                      float, mean=True, tag=True, read=True),
+    "retention": Column(lambda r: r.diagnosis.retention, "the captured evidence that was in memory at the end", float,
+                        mean=True, tag=True, read=True),
+    "fate": Column(lambda r: r.diagnosis.fate and str(r.diagnosis.fate), "what had become of the needed evidence",
+                   tag=True, read=True),
+    "turns": Column(lambda r: r.turns, "the model's replies", int, mean=True, tag=True, read=True),
+    "cut_memories": Column(lambda r: r.trace.cut_memories if r.counts_reading else 0, "memories that hit their limit",
+                           int, mean=True, tag=True, read=True),
+    "sampling_left_out": Column(lambda r: r.trace.sampling_left_out or None, "settings that the server refused",
+                                read=True),
+    "bad_memories": Column(lambda r: r.trace.bad_memories if r.counts_reading else 0, "turns with a reply that was no "
+                           "memory", int, mean=True, tag=True, read=True),
+    "bad_memory_kinds": Column(lambda r: r.trace.bad_memory_kinds if r.counts_reading else "", "what these replies "
+                               "were, and what was done about them", tag=True, read=True),
+    "prompt_tokens": Column(_tokens("prompt_tokens"), "of all prompts", int, mean=True, read=True),
+    "reply_tokens": Column(_tokens("reply_tokens"), "of all replies", int, read=True),
+    "cached_tokens": Column(_tokens("cached_tokens"), "of prompts, in the engine's cache", int, read=True),
+    "seconds": Column(lambda r: round(r.seconds, 3), "the time that the reading took", float),
+    "questions": Column(lambda r: (r.sharing or _ALONE).questions, "the questions that divide the reading's cost; its "
+                        "bad and cut memories count with the first one", int),
     "rule": Column(lambda r: r.example.rule, "the judge"),
     "code": Column(lambda r: r.code, "the version of the code that read and judged"),
     "document": Column(lambda r: r.document, "the hash of the document's text"),

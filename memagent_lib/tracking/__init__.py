@@ -36,12 +36,12 @@ from memagent_lib.tracking.runs import (
     policy_name,
 )
 from memagent_lib.tracking.store import MissingArtifact, TrackingError, sqlite_file, store_uri
-from memagent_lib.tracking.traces import log_traces, search_traces
+from memagent_lib.tracking.traces import log_traces
 
 __all__ = [
     "KIND_TAG", "PARENT_TAG", "Experiment", "MissingArtifact", "Run", "RunStatus", "TrackingError", "agent_openers",
     "by_variant", "choose", "different_kinds", "differing", "evaluate_files", "evaluation_rows",
     "leaderboard", "load_curve", "load_inputs", "load_readings", "load_results", "load_runs", "log_agent",
     "log_readings", "log_results", "log_traces", "mlflow_page", "policy_name", "rows_file", "run_names",
-    "search_traces", "settings_of", "sqlite_file", "store_uri",
+    "settings_of", "sqlite_file", "store_uri",
 ]  # fmt: skip

@@ -67,11 +67,10 @@ def log_results(
 
     ``score`` and ``seconds_per_reading`` are those of the first reader with a memory, or of the first one; the tag
     ``score_of`` names it. Other metrics but the counts are logged per reader, with the length in chunks as MLflow's
-    step (0 if it is unknown). If ``model`` is set, all but the counts are also attached to that model. The rows get
-    columns for the ``labels`` (such as ``policy="trained"``), for the ids of the run and of each reading's trace, and
-    for the ``settings`` (:func:`settings_of`) that distinguish evaluations in tables. The column ``flops`` is filled if
-    the model's shape is known. A ``judgement`` adds its columns, its numbers as metrics, and its summary as
-    ``attrs["model_judge"]`` of the rows.
+    step (0 if it is unknown). The rows get columns for the ``labels`` (such as ``policy="trained"``), the ids of the
+    run and of each reading's trace, and for the ``settings`` (:func:`settings_of`) that distinguish evaluations in
+    tables. The column ``flops`` is filled if the shape of ``model`` is known. A ``judgement`` adds its columns, its
+    numbers as metrics, and its summary as ``attrs["model_judge"]`` of the rows.
     """
     traces = [trace_id_of(run, result) for result in results]
     columns = {**(settings or {}), **labels, "run_id": run.id, "trace_id": traces, "flops": _flops(results, model)}
@@ -80,11 +79,12 @@ def log_results(
         frame = frame.assign(**judgement.columns)
         run.tags({"model_judge": judgement.judge, "model_judge_prompt": judgement.prompt_hash})
         run.metrics({f"model_judge/{name}": value for name, value in judgement.metrics(results).items()})
+    if model:
+        run.model(model)
     run.table(frame, ROWS)
     run.table(frame, Path(ROWS).with_suffix(".csv").name)  # which MLflow's page previews
     readers = ", ".join(frame["reader"].unique())
     run.tags({"readers": readers} | ({"policy": labels["policy"]} if "policy" in labels else {}))
-    used = run.uses(model) if model else None
     # A document in several data files has several rows, but counts once.
     counted = frame[~in_several_files(frame)]
     scored = counted[counted["score"].notna()]
@@ -93,14 +93,14 @@ def log_results(
     own = scored[scored["reader"] == main]
     if len(own):
         run.tags({"score_of": main})
-        run.metrics({"score": own["score"].mean(), "seconds_per_reading": own["seconds"].mean()}, model=used)
+        run.metrics({"score": own["score"].mean(), "seconds_per_reading": own["seconds"].mean()})
     run.metrics({"scored": len(scored), "failed": int(counted["error"].notna().sum())})
     # MLflow's steps are numbers, so 0 stands for documents whose length in chunks is unknown.
     by_length = counted.assign(chunks=counted["chunks"].astype(float).fillna(0))
     for row in summarise(by_length).to_dict("records"):
         names = ("accuracy", "low", "high", *mean_columns())
         metrics = {f"{row['reader']}/{name}": row[name] for name in names if not pd.isna(row[name])}
-        run.metrics(metrics, int(row["chunks"]), used)
+        run.metrics(metrics, int(row["chunks"]))
     warnings = mixtures(frame)
     if warnings:
         run.tags({"mixed": "; ".join(warnings)})

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from memagent_lib.paths import absolute, bytes_of
+from memagent_lib.paths import absolute
 from memagent_lib.provenance import code_version, environment, model_hash
 from memagent_lib.settings import flatten
 from memagent_lib.status_line import status_line
@@ -47,8 +47,6 @@ KIND_TAG = "memagent.kind"
 """The tag of runs that change a model: ``train`` or ``sft``."""
 OWNER_TAG = "owner"
 SAMPLE_S = 5.0  # between two measurements of the machine
-COPIED_WHOLE_BYTES = 64 << 20  # a larger policy stays where it is, and only its folder is logged
-_PARAM_CHARS = 6000  # MLflow's limit for the value of a parameter
 
 
 class RunStatus(StrEnum):
@@ -114,8 +112,8 @@ class Experiment:
         all_tags = {OWNER_TAG: this_process(), **code_version(), **(tags or {})}
         if parent:
             all_tags[PARENT_TAG] = parent
-        info = call(self.client.create_run, self.experiment_id, tags=all_tags, run_name=name).info
-        run = Run(self, info.run_id)
+        made = call(self.client.create_run, self.experiment_id, tags=all_tags, run_name=name)
+        run = Run(self, made.info.run_id)
         run.params(params or {})
         run.text(json.dumps(environment(), indent=1), "environment.json")
         return run
@@ -156,13 +154,14 @@ class Experiment:
                 with run.measured():
                     yield run
             except BaseException as failure:
-                status = _status_of(failure)
-                # sys.exit(0) inside the block is no failure.
-                if status is not RunStatus.FINISHED:
-                    run.tags({"error": f"{type(failure).__name__}: {failure}"[:5000]})
-                run.end(status)
+                if isinstance(failure, SystemExit) and not failure.code:  # sys.exit(0) inside the block is no failure
+                    run.end()
+                    raise
+                run.tags({"error": f"{type(failure).__name__}: {failure}"[:5000]})
+                killed = isinstance(failure, (KeyboardInterrupt, Terminated))
+                run.end(RunStatus.KILLED if killed else RunStatus.FAILED)
                 raise
-        run.end(RunStatus.FINISHED)
+        run.end()
 
     def _end_runs_of_dead_processes(self) -> None:
         owned = f"attributes.status = 'RUNNING' AND tags.{OWNER_TAG} != ''"
@@ -181,29 +180,20 @@ class Run:
     id: str
 
     def params(self, params: Mapping[str, Any]) -> None:
-        """Log parameters, those of nested tables under dotted names.
-
-        If a value is too long for MLflow, all of them go to the artifact ``parameters.json`` too.
-        """
+        """Log parameters, those of nested tables under dotted names. MLflow cuts values of over 6,000 characters."""
         from mlflow.entities import Param
 
-        flat = _flat(params)
-        long = {name: value for name, value in flat.items() if len(value) > _PARAM_CHARS}
-        if long:
-            self.text(json.dumps(flat, indent=2), "parameters.json")
-        for name, value in long.items():
-            flat[name] = f"({len(value):,} characters, see parameters.json)"
-        entries = [Param(name, value) for name, value in flat.items()]
+        entries = [Param(name, value) for name, value in _flat(params).items()]
         for at in range(0, len(entries), 100):  # MLflow's limit for one call
             self._call("log_batch", params=entries[at : at + 100])
 
-    def metrics(self, metrics: Mapping[str, float], step: int = 0, model: str | None = None) -> None:
-        """Log numbers at a step. With ``model``, an id from :meth:`model` or :meth:`uses`, log them for it too."""
+    def metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
+        """Log numbers at a step."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
         known = {allowed_name(name): float(value) for name, value in metrics.items() if value is not None}
-        self._call("log_batch", metrics=[Metric(name, value, now, step, model) for name, value in known.items()])
+        self._call("log_batch", metrics=[Metric(name, value, now, step) for name, value in known.items()])
 
     def tags(self, tags: Mapping[str, str]) -> None:
         """Set tags of the run, with one call to the store for each tag."""
@@ -246,52 +236,13 @@ class Run:
             inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", use)]))
         self._call("log_inputs", datasets=inputs)
 
-    def model(self, folder: str | Path, name: str, step: int = 0) -> str:
-        """Log a policy that this run made at ``step`` as an MLflow model; return the model's id, for :meth:`metrics`.
-
-        The model's tags name its ``folder`` and the hash of its ``weights``. A policy of up to
-        :data:`COPIED_WHOLE_BYTES` is copied to the store; of a larger one, which may have tens of gigabytes, only the
-        folder is logged.
-        """
-        from mlflow.entities import LoggedModelOutput
-
-        is_small = bytes_of(folder) <= COPIED_WHOLE_BYTES
-        files = "copied" if is_small else "in the folder only"
-        made = self._register(folder, name, {"step": str(step), "files": files})
-        if is_small:
-            call(self.experiment.client.log_model_artifacts, made, str(folder))
-        call(self.experiment.client.finalize_logged_model, made, "READY")
-        self._call("log_outputs", [LoggedModelOutput(made, step)])
-        return made
-
-    def uses(self, model: str | Path) -> str:
-        """Log a policy as an input of this run; return the id of the MLflow model with its weights.
-
-        The model is created if the experiment has none with these weights.
-        """
-        from mlflow.entities import LoggedModelInput
-
-        client = self.experiment.client
-        same_weights = f"tags.weights = '{model_hash(model)}'"
-        experiments = [self.experiment.experiment_id]
-        found = call(client.search_logged_models, experiments, same_weights, max_results=1)
-        if found:
-            used = found[0].model_id
-        else:
-            used = self._register(model, policy_name(model), {"files": "in the folder only"})
-            call(client.finalize_logged_model, used, "READY")
-        call(client.log_inputs, self.id, models=[LoggedModelInput(used)])
-        return used
+    def model(self, folder: str | Path, name: str = "", step: int = 0) -> None:
+        """Tag the run with a policy's folder and the hash of its weights, by which runs of one policy are found."""
+        self.tags({"model": str(folder), "weights": model_hash(folder), "model_name": name, "model_step": str(step)})
 
     def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """Call a method of MLflow's client with this run's id, and with retries."""
+        """Call a method of MLflow's client with this run's id."""
         return call(getattr(self.experiment.client, method), self.id, *arguments, **options)
-
-    def _register(self, folder: str | Path, name: str, tags: Mapping[str, str]) -> str:
-        tags = {"folder": str(folder), "weights": model_hash(folder), **tags}
-        name = "".join("-" if c in "/:.%\"'" else c for c in name)  # which MLflow refuses in a model's name
-        create = self.experiment.client.create_logged_model
-        return call(create, self.experiment.experiment_id, name, self.id, tags, model_type="policy").model_id
 
     @contextmanager
     def measured(self) -> Iterator[None]:
@@ -314,11 +265,6 @@ class Run:
         """Where a person opens the run in MLflow (:func:`mlflow_page`)."""
         return mlflow_page(self.experiment.uri, f"experiments/{self.experiment.experiment_id}/runs/{self.id}")
 
-    @property
-    def artifacts(self) -> str:
-        """The address at which the store expects the run's artifacts; it does not move with a folder."""
-        return self._call("get_run").info.artifact_uri
-
     def resume(self) -> None:
         """Set an ended run to RUNNING again, now owned by this process."""
         self.tags({OWNER_TAG: this_process()})
@@ -336,7 +282,7 @@ class Run:
         try:
             return Path(self._call("download_artifacts", artifact, str(into)))
         except (TrackingError, OSError) as failure:
-            raise MissingArtifact(f"run {self.id} has no artifact {artifact!r} in {self.artifacts}") from failure
+            raise MissingArtifact(f"run {self.id} has no artifact {artifact!r} in {self.experiment.uri}") from failure
 
     def read_table(self, name: str) -> pd.DataFrame:
         """Return the frame that :meth:`table` logged under ``name``, which must end in ``.parquet``."""
@@ -358,14 +304,6 @@ def _flat(table: Mapping[str, Any]) -> dict[str, str]:
         allowed_name(name): value if isinstance(value, str) else json.dumps(value, default=str)
         for name, value in flatten(tables).items()
     }
-
-
-def _status_of(failure: BaseException) -> RunStatus:
-    if isinstance(failure, (KeyboardInterrupt, Terminated)):
-        return RunStatus.KILLED
-    if isinstance(failure, SystemExit) and not failure.code:
-        return RunStatus.FINISHED
-    return RunStatus.FAILED
 
 
 def policy_name(model: str | Path) -> str:

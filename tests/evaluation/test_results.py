@@ -28,7 +28,7 @@ from memagent_lib.evaluation import (
 )
 from memagent_lib.journal import JournalError
 from memagent_lib.trace import Trace
-from memagent_lib.tracking import Experiment, load_curve, log_results, search_traces
+from memagent_lib.tracking import Experiment, load_curve, log_results
 
 
 def back(result: Result, document: str | None = None, stored: bool = False) -> Result:
@@ -157,7 +157,8 @@ def test_a_declared_column_reaches_tables_parquet_and_mlflow(kept, lost, workspa
     assert gather_rows(workspace)["answer_words"].tolist() == [7, 7]
     assert summarise(rows)["answer_words"].tolist() == [7.0]
     assert load_curve(run, ["overwrite/answer_words"])[["step", "value"]].to_numpy().tolist() == [[4, 7.0]]
-    assert search_traces(run.experiment, "tags.answer_words = '7'")["answer_words"].tolist() == [7, 7]
+    where = [run.experiment.experiment_id]
+    assert len(run.experiment.client.search_traces(where, filter_string="tags.answer_words = '7'")) == 2
 
 
 def test_every_column_has_a_meaning_and_a_value_of_its_type(kept):

@@ -22,7 +22,6 @@ from memagent_lib.scoring import score
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
 from memagent_lib.tracking import Experiment, load_curve, load_results, load_runs
-from memagent_lib.tracking.traces import search_traces
 
 QUESTION = "What is the code of the owl?"
 
@@ -95,12 +94,12 @@ def test_a_training_run_is_one_mlflow_run(supervisor: Supervisor, tmp_path: Path
     assert runs["status"].tolist() == ["FINISHED"]
     assert {"data.train.parquet", "data.test.parquet"} <= set(runs.columns)
     assert load_curve(entry, ["critic/score/mean"])[["step", "value"]].to_numpy().tolist() == [[1, 0.25], [2, 0.5]]
-    models = {m.name: m for m in entry.experiment.client.search_logged_models([entry.experiment.experiment_id])}
-    assert set(models) == {"start", "train"}
-    assert models["train"].tags["folder"] == str(supervisor.folder.model)
+    assert runs["tags.model"].iloc[0] == str(supervisor.folder.model)
     (result,) = load_results(entry)
     assert (result.example.id, result.score.value) == ("a", 1.0)
-    assert search_traces(entry.experiment, "tags.kind = 'training' AND tags.step = '1'")["example"].tolist() == ["a"]
+    where = {"filter_string": "tags.kind = 'training' AND tags.step = '1'"}
+    (trace,) = entry.experiment.client.search_traces([entry.experiment.experiment_id], **where)
+    assert trace.info.tags["example"] == "a"
 
 
 def test_a_training_logs_to_the_run_it_names_with_its_curve(

@@ -6,18 +6,20 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
-
 from memagent_lib.journal import digest
-from memagent_lib.tracking import Experiment, TrackingError, load_runs, log_readings
-from memagent_lib.tracking.traces import log_traces, search_traces, selected_turns, trace_columns
+from memagent_lib.tracking import Experiment, load_runs, log_readings
+from memagent_lib.tracking.traces import log_traces, selected_turns
+
+
+def found(experiment: Experiment, where: str = "") -> list:
+    return experiment.client.search_traces([experiment.experiment_id], filter_string=where, include_spans=False)
 
 
 def test_a_trace_has_a_span_per_turn_without_its_chunks_text(workspace: Path, lost) -> None:
     run = Experiment.open(workspace).start("one")
     assert log_traces(run, [lost]) == (0, 0)
-    (row,) = search_traces(run.experiment, run=run).to_dict("records")
-    trace = run.experiment.client.get_trace(row["trace_id"])
+    (trace,) = found(run.experiment)
+    trace = run.experiment.client.get_trace(trace.info.trace_id)
     root, *turns = sorted(trace.data.spans, key=lambda span: span.start_time_ns)
     assert [span.name for span in (root, *turns)] == ["overwrite", "read 1", "read 2", "read 3", "read 4", "answer"]
     assert {span.parent_id for span in turns} == {root.span_id}
@@ -27,7 +29,6 @@ def test_a_trace_has_a_span_per_turn_without_its_chunks_text(workspace: Path, lo
         assert list(span.outputs.values()) == [turn.reply.text]
         if chunk := turn.prompt.chunk:
             position = {
-                "number": chunk.index + 1,
                 "start": chunk.start,
                 "end": chunk.end,
                 "tokens": chunk.tokens,
@@ -46,19 +47,19 @@ def test_traces_are_found_by_question_score_chunk_and_fate(workspace: Path, kept
     log_traces(run, [kept, lost, replace(long, example=replace(long.example, question="Who signs?"))], policy="p")
     hash_of_kept = digest(kept.trace.turns[1].prompt.chunk.text)
 
-    def found(where: str) -> set[str]:
-        return set(search_traces(run.experiment, where)["example"])
+    def examples(where: str) -> set[str]:
+        return {trace.info.tags["example"] for trace in found(run.experiment, where)}
 
-    assert found("tags.question ILIKE '%BOLD owl%'") == {"kept", "lost"}
-    assert found("feedback.score < 1") == {"lost", "long"}
-    assert found(f"span.attributes.chunk_hash LIKE '%{hash_of_kept}%'") == {"kept", "lost"}
-    assert found("tags.finish_reason = 'length'") == {"long"}
-    assert found("span.name = 'read 3' AND span.attributes.finish_reason LIKE '%length%'") == {"long"}
-    assert found("span.name = 'read 4' AND span.attributes.finish_reason LIKE '%length%'") == set()
-    assert found("tags.fate = 'noted and lost'") == {"lost", "long"}
-    assert found("tags.memories ILIKE '%BOLD</b> mole%'") == {"lost"}
-    assert found("tags.policy = 'p'") == {"kept", "lost", "long"}
-    assert found("trace.text ILIKE '%bold</b> MOLE%'") == {"lost"}
+    assert examples("tags.question ILIKE '%BOLD owl%'") == {"kept", "lost"}
+    assert examples("feedback.score < 1") == {"lost", "long"}
+    assert examples(f"span.attributes.chunk_hash LIKE '%{hash_of_kept}%'") == {"kept", "lost"}
+    assert examples("tags.finish_reason = 'length'") == {"long"}
+    assert examples("span.name = 'read 3' AND span.attributes.finish_reason LIKE '%length%'") == {"long"}
+    assert examples("span.name = 'read 4' AND span.attributes.finish_reason LIKE '%length%'") == set()
+    assert examples("tags.fate = 'noted and lost'") == {"lost", "long"}
+    assert examples("tags.memories ILIKE '%BOLD</b> mole%'") == {"lost"}
+    assert examples("tags.policy = 'p'") == {"kept", "lost", "long"}
+    assert examples("trace.text ILIKE '%bold</b> MOLE%'") == {"lost"}
 
 
 def test_a_search_for_text_reads_the_spans_of_a_trace_once(workspace: Path, kept, lost) -> None:
@@ -71,28 +72,6 @@ def test_a_search_for_text_reads_the_spans_of_a_trace_once(workspace: Path, kept
     assert any(step.startswith("SEARCH spans") and "(trace_id=?" in step for step in plan), plan
 
 
-def test_the_frame_of_traces_has_its_columns_even_when_empty(workspace: Path, kept) -> None:
-    run = Experiment.open(workspace).start("one")
-    assert list(search_traces(run.experiment).columns) == trace_columns()
-    log_traces(run, [kept])
-    (row,) = search_traces(run.experiment).to_dict("records")
-    assert list(row) == trace_columns()
-    expected = {
-        "run_id": run.id,
-        "example": "kept",
-        "chunks": 4,
-        "score": 1.0,
-        "answer": "4711",
-        "capture": 1.0,
-        "retention": 1.0,
-        "fate": "in memory",
-    }
-    assert expected.items() <= row.items()
-    assert (row["turns"], row["turns_left_out"], row["seconds"], row["finish_reason"]) == (5, 0, 0.5, "stop")
-    with pytest.raises(TrackingError, match="more than 0 traces match"):
-        search_traces(run.experiment, limit=0)
-
-
 def test_a_long_trace_is_thinned_and_its_gaps_are_counted(workspace: Path, long_reading) -> None:
     result = long_reading(723, noted=241, lost=602, cut=400)
     kept = selected_turns(result, 20)
@@ -102,15 +81,10 @@ def test_a_long_trace_is_thinned_and_its_gaps_are_counted(workspace: Path, long_
 
     run = Experiment.open(workspace).start("one")
     assert log_traces(run, [result], max_turns=20) == (0, 704)
-    trace = run.experiment.client.get_trace(search_traces(run.experiment)["trace_id"].iloc[0])
-    gaps = [span.attributes for span in trace.data.spans if "turns left out" in span.name]
-    assert sum(gap["turns_left_out"] for gap in gaps) == 704
-    assert [index for gap in gaps for index in range(gap["first_turn"], gap["last_turn"] + 1)] == sorted(
-        {turn + 1 for turn in set(range(724)) - set(kept)}
-    )
+    trace = run.experiment.client.get_trace(found(run.experiment)[0].info.trace_id)
+    assert [span.attributes["turn"] - 1 for span in trace.data.spans if span.parent_id] == kept
     root = next(span for span in trace.data.spans if span.parent_id is None)
     assert (root.attributes["turns"], root.attributes["turns_left_out"]) == (724, 704)
-    assert root.attributes["selection"].startswith("the first and the last, those that read evidence")
 
 
 def test_every_reader_and_length_has_its_share_of_the_traces(workspace: Path, kept, lost) -> None:
@@ -118,7 +92,7 @@ def test_every_reader_and_length_has_its_share_of_the_traces(workspace: Path, ke
     right = [replace(kept, example=replace(kept.example, id=f"r{i}")) for i in range(6)]
     run = Experiment.open(workspace).start("one")
     assert log_traces(run, [*blind, *right, lost], max_traces=5) == (8, 0)
-    assert sorted(search_traces(run.experiment)["example"]) == ["b0", "b1", "lost", "r0", "r1"]
+    assert sorted(trace.info.tags["example"] for trace in found(run.experiment)) == ["b0", "b1", "lost", "r0", "r1"]
 
 
 def test_a_run_counts_what_its_bounds_left_out(workspace: Path, kept, long_reading) -> None:

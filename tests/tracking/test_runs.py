@@ -43,7 +43,6 @@ from memagent_lib.tracking import (
     log_results,
     policy_name,
     rows_file,
-    search_traces,
 )
 
 PROCESSES, RUNS_EACH, STEPS = 3, 3, 8
@@ -157,12 +156,9 @@ def test_names_that_mlflow_refuses_are_logged_with_underscores(workspace: Path) 
 
 
 def test_parameters_are_logged_flat_with_the_code_version(workspace: Path) -> None:
-    run = Experiment.open(workspace).start(
-        "one", {"budget": {"chunk_tokens": 128}, "readers": ["a", "b"], "long": "x" * 7000}, parent="p"
-    )
+    run = Experiment.open(workspace).start("one", {"budget": {"chunk_tokens": 128}, "readers": ["a", "b"]}, parent="p")
     row = load_runs(run.experiment).iloc[0]
     assert (row["params.budget.chunk_tokens"], row["params.readers"], row["parent"]) == ("128", '["a", "b"]', "p")
-    assert json.loads(run.fetch("parameters.json", workspace).read_text())["long"] == "x" * 7000
     assert row["tags.code_hash"] == code_hash()
 
 
@@ -172,8 +168,9 @@ def test_results_are_rows_metrics_and_one_trace_each(workspace: Path, kept, lost
     rows = log_results(run, [kept, kept, lost], model, policy="p")
     assert rows["flops"].iloc[0] == shape_of(model).reading_flops(kept.trace)
     log_results(run, [kept, lost], policy="p")
-    found = search_traces(run.experiment)
-    assert sorted(found["trace_id"]) == sorted(rows["trace_id"].unique()), "readings logged twice are one trace"
+    found = run.experiment.client.search_traces([run.experiment.experiment_id])
+    logged_twice = sorted(rows["trace_id"].unique())
+    assert sorted(trace.info.trace_id for trace in found) == logged_twice, "they are one trace"
     logged = load_runs(run.experiment).iloc[0]
     assert logged[["metrics.score", "metrics.scored", "metrics.overwrite/accuracy"]].tolist() == [0.5, 2, 0.5]
     path = run.experiment.client.download_artifacts(run.id, "results.csv", str(workspace))
@@ -265,29 +262,14 @@ def policy(folder: Path, weights: bytes) -> Path:
     return folder
 
 
-def test_a_checkpoint_is_an_mlflow_model_found_by_its_weights(workspace: Path, tmp_path: Path, monkeypatch) -> None:
+def test_runs_of_one_policy_are_found_by_its_weights(workspace: Path, tmp_path: Path) -> None:
     ledger = Experiment.open(workspace)
-    trained, moved = policy(tmp_path / "trained", b"w1"), policy(tmp_path / "moved", b"w1")
-    training = ledger.start("train")
-    made = training.model(trained, "demo 0.5", step=24)
-    training.metrics({"rollout/acc": 0.75}, 24, made)
-    evaluation = ledger.start("evaluate")
-    assert evaluation.uses(moved) == made
-    evaluation.metrics({"overwrite/accuracy": 0.5}, 16, made)
-
-    (model,) = ledger.client.search_logged_models([ledger.experiment_id])
-    assert (model.name, str(model.status), model.source_run_id) == ("demo 0-5", "READY", training.id)
-    assert (model.tags["step"], model.tags["files"], model.tags["folder"]) == ("24", "copied", str(trained))
-    assert {(m.run_id, m.key, m.step, m.value) for m in model.metrics} == {
-        (training.id, "rollout/acc", 24, 0.75),
-        (evaluation.id, "overwrite/accuracy", 16, 0.5),
-    }
-    assert (Path(model.artifact_location.removeprefix("file://")) / "model.safetensors").read_bytes() == b"w1"
-    assert [out.model_id for out in ledger.client.get_run(training.id).outputs.model_outputs] == [made]
-    assert [used.model_id for used in ledger.client.get_run(evaluation.id).inputs.model_inputs] == [made]
-    monkeypatch.setattr("memagent_lib.tracking.runs.COPIED_WHOLE_BYTES", 3)
-    large = training.model(policy(tmp_path / "big", b"w1w2"), "big")
-    assert ledger.client.get_logged_model(large).tags["files"] == "in the folder only"
+    training, evaluation = ledger.start("train"), ledger.start("evaluate")
+    training.model(policy(tmp_path / "trained", b"w1"), "demo", step=24)
+    evaluation.model(policy(tmp_path / "moved", b"w1"))
+    ledger.start("other").model(policy(tmp_path / "other", b"w2"))
+    weights = ledger.client.get_run(training.id).data.tags["weights"]
+    assert set(load_runs(ledger, f"tags.weights = '{weights}'")["run_id"]) == {training.id, evaluation.id}
 
 
 def test_the_machine_is_measured_while_a_run_works(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,13 +11,11 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-import nbformat
 import pandas as pd
 import pytest
 from ports import free_port
 
-from memagent_lib.sweeps import SweepSpec, SweepStage, run_sweep
-from memagent_lib.tracking import Experiment, load_curve, load_results, load_runs, log_readings, search_traces
+from memagent_lib.tracking import Experiment, load_curve, load_results, load_runs, log_readings
 
 
 @pytest.fixture(scope="module")
@@ -26,25 +24,9 @@ def server(made_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     folder = tmp_path_factory.mktemp("server")
     (folder / "mlflow.db").write_bytes(made_store.read_bytes())
     port = free_port()
-    store = [
-        "--backend-store-uri",
-        f"sqlite:///{folder}/mlflow.db",
-        "--artifacts-destination",
-        str(folder / "artifacts"),
-    ]
-    command = [
-        sys.executable,
-        "-m",
-        "mlflow",
-        "server",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--workers",
-        "1",
-        *store,
-    ]
+    store = f"--backend-store-uri sqlite:///{folder}/mlflow.db --artifacts-destination {folder}/artifacts"
+    where = f"--host 127.0.0.1 --port {port} --workers 1"
+    command = [sys.executable, "-m", "mlflow", "server", *where.split(), *store.split()]
     # Jobs would take eight processes, and leave a folder in /dev/shm after every run of this file.
     quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     environ = os.environ | quiet
@@ -78,8 +60,8 @@ def test_a_run_with_all_that_it_keeps_comes_back_from_a_server(
     (tmp_path / "policy" / "model.safetensors").write_bytes(b"weights")
     with Experiment.open(server).run("one", {"budget": {"chunk_tokens": 128}}) as run:
         run.data(tmp_path / "data.parquet")
-        made = run.model(tmp_path / "policy", "policy", 3)
-        run.metrics({"reward": 0.5}, 3, made)
+        run.model(tmp_path / "policy", "policy", 3)
+        run.metrics({"reward": 0.5}, 3)
         run.table(pd.DataFrame({"x": [1, 2]}), "tables/x.parquet")
         log_readings(run, [kept, lost, long_reading(723, 100, 600, cut=300)], policy="p")
     row = load_runs(run.experiment).iloc[0]
@@ -92,30 +74,9 @@ def test_a_run_with_all_that_it_keeps_comes_back_from_a_server(
     assert load_curve(run, ["reward"])[["step", "value"]].to_numpy().tolist() == [[3, 0.5]]
     assert pd.read_parquet(run.fetch("tables/x.parquet", tmp_path))["x"].tolist() == [1, 2]
     assert {r.example.id: r.trace for r in load_results(run)}["lost"] == lost.trace
-    assert run.experiment.client.get_logged_model(made).tags["folder"] == str(tmp_path / "policy")
-    assert run.uses(tmp_path / "policy") == made
-    found = search_traces(run.experiment, "feedback.score < 1 AND tags.policy = 'p'", run)
-    assert found.set_index("example")["turns_left_out"].to_dict() == {"lost": 0, "long": 724 - 48}
-    spans = run.experiment.client.get_trace(found.set_index("example").loc["lost", "trace_id"]).data.spans
-    assert sorted(span.name for span in spans) == ["answer", "overwrite", "read 1", "read 2", "read 3", "read 4"]
-
-
-def test_a_sweep_logs_to_a_server_as_to_a_file(server: str, tmp_path: Path) -> None:
-    book = nbformat.v4.new_notebook(
-        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    )
-    cell = nbformat.v4.new_code_cell
-    parameters = 'x: int = 0\ntracking: str = "runs"\nrun_id: str = ""'
-    log = "from memagent_lib.tracking import Experiment\n"
-    log += "Experiment.open(tracking).join(run_id).metrics({'tenfold': 10 * x})"
-    book.cells = [cell(parameters, metadata={"tags": ["parameters"]}), cell(log)]
-    nbformat.write(book, tmp_path / "one.ipynb")
-    stage = SweepStage(name="one", notebook=str(tmp_path / "one.ipynb"), grid={"x": [1, 2]})
-    result = run_sweep(SweepSpec(name="s", stage=(stage,), folder=str(tmp_path / "s"), tracking=server, workers=2))
-    assert result.ok, result.frame["error"].tolist()
-    ledger = Experiment.open(server)
-    children = load_runs(ledger, f"tags.sweep_id = '{result.run_id}'")
-    assert sorted(children["metrics.tenfold"]) == [10, 20]
-    assert set(children["status"]) == {"FINISHED"}
-    executed = ledger.join(children.set_index("params.x").loc["2", "run_id"]).fetch("one--x=2.ipynb", tmp_path)
-    assert nbformat.read(executed, 4).cells[-1].execution_count == 3
+    assert row["tags.model"] == str(tmp_path / "policy")
+    where = {"filter_string": "feedback.score < 1 AND tags.policy = 'p'"}
+    found = run.experiment.client.search_traces([run.experiment.experiment_id], **where)
+    spans = {trace.info.tags["example"]: trace.data.spans for trace in found}
+    assert len(spans["long"]) == 1 + 48
+    assert sorted(span.name for span in spans["lost"])[:3] == ["answer", "overwrite", "read 1"]
