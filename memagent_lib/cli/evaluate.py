@@ -156,24 +156,24 @@ def _judge(
 def _print_tables(results: Sequence[Result], rows: pd.DataFrame, policy: str) -> None:
     """Print the scores, and to standard error what a reader of them has to know."""
     from memagent_lib.evaluation import (
-        bad_memory_notes,
-        benchmark_table,
         cost_overview,
         failure_reasons,
         mixtures,
         overview,
     )
+    from memagent_lib.plugins import shipped_module
 
     print(overview(rows).to_string(index=False))
     if rows["turns"].notna().any():
         print(f"\nwhat a question cost:\n{cost_overview(rows).to_string(index=False)}")
-    table = benchmark_table(results, policy)
+    benchmarks = shipped_module("scores", "benchmarks")
+    table = benchmarks.benchmark_table(results, policy) if benchmarks else []
     if len(table):
         print(f"\nby the benchmarks' own metrics, in per cent:\n{table.to_string(index=False)}")
     replaced = rows.attrs.get("replaced", ())
     if "model_judge" in rows.attrs:
         print(rows.attrs["model_judge"], file=sys.stderr)
-    warn(*mixtures(rows), *bad_memory_notes(rows), *replaced, *failure_reasons(rows)[:MOST_REASONS])
+    warn(*mixtures(rows), *replaced, *failure_reasons(rows)[:MOST_REASONS])
 
 
 def _checked_paths(out: str, data: Sequence[str], wrong: str | None) -> tuple[Path, list[Path]]:

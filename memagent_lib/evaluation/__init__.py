@@ -5,7 +5,6 @@ This package depends on agents, examples and diagnoses, not on MLflow, notebooks
 
 # Used as a namespace: its functions have common names such as ``failures``.
 from memagent_lib.evaluation import case_study
-from memagent_lib.evaluation.benchmarks import PUBLISHED, benchmark_rows, benchmark_table
 from memagent_lib.evaluation.evaluator import EvaluationPlan, evaluate, evaluate_plan, save_wrong, shared_text
 from memagent_lib.evaluation.intervals import RATE, Rate, paired_interval, rate, sample_size, wilson
 from memagent_lib.evaluation.model_judge import Judgement, ModelJudge, open_judge, verdict_in
@@ -16,7 +15,6 @@ from memagent_lib.evaluation.rows import (
     LINE,
     gather_rows,
     in_order,
-    in_several_files,
     keyed,
     line_name,
     lines_of,
@@ -26,7 +24,6 @@ from memagent_lib.evaluation.rows import (
     rows_of,
     save_rows,
     settings_in_words,
-    variant_name,
     with_all_tasks,
     with_memory,
 )  # fmt: skip
@@ -34,15 +31,12 @@ from memagent_lib.evaluation.tables import (
     COSTS,
     against,
     amount,
-    bad_memory_notes,
     by_judge,
     by_task,
     cost_overview,
     costs,
     failure_reasons,
-    fates_at_the_end,
     judges,
-    mean_columns,
     mixtures,
     overview,
     paired,
@@ -53,12 +47,12 @@ from memagent_lib.evaluation.tables import (
 )  # fmt: skip
 
 __all__ = [
-    "ALL_TASKS", "COLUMNS", "COSTS", "LINE", "PUBLISHED", "RATE", "Column", "EvaluationPlan", "Judgement", "ModelJudge",
-    "Rate", "Result", "against", "amount", "bad_memory_notes", "benchmark_rows", "benchmark_table", "by_judge",
+    "ALL_TASKS", "COLUMNS", "COSTS", "LINE", "RATE", "Column", "EvaluationPlan", "Judgement", "ModelJudge",
+    "Rate", "Result", "against", "amount", "by_judge",
     "by_task", "case_study", "cost_overview", "costs", "evaluate", "evaluate_plan", "failure_reasons",
-    "fates_at_the_end", "gather_rows", "in_order", "in_several_files", "judges", "keyed", "line_name", "lines_of",
-    "mean_columns", "mixtures", "open_judge", "overview", "paired", "paired_interval", "question_columns", "rate",
+    "gather_rows", "in_order", "judges", "keyed", "line_name", "lines_of",
+    "mixtures", "open_judge", "overview", "paired", "paired_interval", "question_columns", "rate",
     "rate_of", "read_results", "read_rows", "results_by_file", "row_settings", "rows_of", "sample_size", "save_rows",
     "save_wrong", "score_and_cost", "settings_in_words", "shared_text", "summarise", "table", "to_frame",
-    "turns_to_frame", "variant_name", "verdict_in", "wilson", "with_all_tasks", "with_memory", "write_results",
+    "turns_to_frame", "verdict_in", "wilson", "with_all_tasks", "with_memory", "write_results",
 ]  # fmt: skip

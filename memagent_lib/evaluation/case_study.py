@@ -70,19 +70,13 @@ def outcomes(results: Sequence[Result]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    columns = ["example", "right", "waited"]
-    columns += [f"{name}_{what}" for name in _LeadAndLast._fields for what in ("captured", "retained")]
     rows = []
-    for result in results:
-        if result.trace is None:
-            continue
-        needed = _lead_and_last(result)
+    for result in (result for result in results if result.trace is not None):
         row = {"example": result.example.id, "right": result.correct, "waited": turns_waited(result)}
-        for name, history in zip(needed._fields, needed, strict=True):
-            row[f"{name}_captured"] = history.captured
-            row[f"{name}_retained"] = history.retained
+        for name, history in zip(_LeadAndLast._fields, _lead_and_last(result), strict=True):
+            row |= {f"{name}_captured": history.captured, f"{name}_retained": history.retained}
         rows.append(row)
-    return pd.DataFrame(rows, columns=columns).astype({"waited": "Int64"})
+    return pd.DataFrame(rows).astype({"waited": "Int64"})
 
 
 class _LeadAndLast(NamedTuple):

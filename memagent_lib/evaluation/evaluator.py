@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ from memagent_lib.status_line import StatusLine, status_line
 from memagent_lib.system import machine_bytes
 from memagent_lib.trace import Turn
 
+_LOG = logging.getLogger("memagent_lib")
 CHARS_IN_FLIGHT = 1 << 26
 BYTES_PER_CHAR = 64
 """How much of the machine's memory is reserved per character. A document with its trace takes some 30 bytes per
@@ -371,15 +373,9 @@ class EvaluationPlan:
         """Return a run's name that tells evaluations of one policy apart: data, readers, and sampling unless greedy."""
         names = [Path(file).stem for file in self.files]
         data = " to ".join(dict.fromkeys((names[0], names[-1])))
-        parts = [f"evaluate {policy} on {data}"]
-        if list(self.readers) != ["overwrite"]:
-            parts.append(" and ".join(self.readers))
-        if self.shared_reading:
-            parts.append("read once for all")
+        readers = "" if list(self.readers) == ["overwrite"] else f", {' and '.join(self.readers)}"
         temperature = agent.identity["sampling"]["temperature"]
-        if temperature:
-            parts.append(f"temperature {temperature:g}")
-        return ", ".join(parts)
+        return f"evaluate {policy} on {data}{readers}" + (f", temperature {temperature:g}" if temperature else "")
 
     def examples(self) -> Iterator[Example]:
         """Yield the examples one at a time, files of long documents first. ``metadata`` has each example's ``file``.
@@ -393,10 +389,19 @@ class EvaluationPlan:
             self.each(), key=lambda each: Path(each[0]).stat().st_size / count(each[0]), reverse=True
         )
         names = shortest_ends(map(absolute, self.files))
+        seen: set[tuple[str, str]] = set()
         for file, n in longest_first:
             named = {"file": str(file), "file_name": names[absolute(file)]}
+            repeated = 0
             for example in stream(file, n or None):
+                key = (example.task, reading_key(example))
+                if key in seen:
+                    repeated += 1
+                    continue
+                seen.add(key)
                 yield replace(example, metadata={**example.metadata, **named})
+            if repeated:
+                _LOG.warning("%s: %s questions are in another file too, and are read once", file, repeated)
 
     def each(self) -> Iterator[tuple[str | Path, int]]:
         """Return each file and how many of its examples to read (0 for all)."""

@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from memagent_lib.agent import Agent, open_agent, run_sync
 from memagent_lib.backends import Backend, BackendError
 from memagent_lib.data import Example
 from memagent_lib.driver import Observer, gather
-from memagent_lib.evaluation.results import Result, counted_once
+from memagent_lib.evaluation.results import Result
 from memagent_lib.journal import Journal, ReadingTurns, digest
 from memagent_lib.paths import absolute
 from memagent_lib.plugins import is_plugin, load_plugin, plugin_hash
@@ -46,8 +45,6 @@ class Verdict:
 
     value: float | None
     reply: str
-    prompt_tokens: int = 0
-    reply_tokens: int = 0
 
 
 def verdict_in(reply: str) -> float | None:
@@ -77,8 +74,6 @@ class Judgement:
     prompt_hash: str
     verdicts: tuple[Verdict | None, ...]
     requested: int
-    prompt_tokens: int
-    reply_tokens: int
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -92,10 +87,10 @@ class Judgement:
     def metrics(self, results: Sequence[Result]) -> dict[str, float]:
         """Return the numbers of this judgement, those of its verdicts for each reader (``overwrite/right``).
 
-        ``agreement`` is the share of verdicts that the rule confirms. A question in several files counts once.
+        ``agreement`` is the share of verdicts that the rule confirms.
         """
         by_reader: dict[str, list[tuple[bool, float | None]]] = {}
-        for result, verdict in compress(zip(results, self.verdicts, strict=True), counted_once(results)):
+        for result, verdict in zip(results, self.verdicts, strict=True):
             if verdict:
                 by_reader.setdefault(result.reader, []).append((result.correct, verdict.value))
         numbers: dict[str, float] = {}
@@ -106,19 +101,17 @@ class Judgement:
             numbers[f"{reader}/right"] = sum(right for _, right in decided)
             if decided:
                 numbers[f"{reader}/agreement"] = sum(by_rule == right for by_rule, right in decided) / len(decided)
-        tokens = {"prompt_tokens": self.prompt_tokens, "reply_tokens": self.reply_tokens}
-        return numbers | {"requested": self.requested} | tokens
+        return numbers | {"requested": self.requested}
 
     def summary(self, results: Sequence[Result]) -> str:
-        """Return one line: what was judged, how often the rule agrees, and what it cost."""
+        """Return one line: what was judged, and how often the rule agrees."""
         numbers = self.metrics(results)
         parts = []
         for reader in dict.fromkeys(result.reader for result in results if result.trace):
             right, decided, unclear = (numbers[f"{reader}/{name}"] for name in ("right", "decided", "unclear"))
             agrees = f", the rule agrees on {100 * numbers[f'{reader}/agreement']:.1f} %" if decided else ""
             parts.append(f"{reader}: {right:,} of {decided:,} right{agrees}, {unclear:,} unclear")
-        tokens = f"{self.prompt_tokens:,} prompt and {self.reply_tokens:,} reply tokens"
-        return f"model judge {self.judge}: {'; '.join(parts)}; {self.requested:,} distinct replies, {tokens}"
+        return f"model judge {self.judge}: {'; '.join(parts)}; {self.requested:,} distinct replies"
 
 
 class ModelJudge:
@@ -161,8 +154,6 @@ class ModelJudge:
             prompt_hash=self.prompt_hash,
             verdicts=tuple(found.get(prompt) for prompt in prompts),
             requested=len(distinct),
-            prompt_tokens=sum(verdict.prompt_tokens for verdict in found.values()),
-            reply_tokens=sum(verdict.reply_tokens for verdict in found.values()),
         )
 
     def close(self) -> None:
@@ -177,7 +168,7 @@ class ModelJudge:
                     trace = await self._agent.aread("", prompt, observer=Observer(store=store))
                 except (BackendError, BudgetError) as failure:  # one reply without a verdict stops no other
                     return Verdict(None, f"{type(failure).__name__}: {failure}")
-            return Verdict(verdict_in(trace.answer), trace.answer, trace.prompt_tokens, trace.reply_tokens)
+            return Verdict(verdict_in(trace.answer), trace.answer)
 
         return await gather(map(verdict, prompts))
 

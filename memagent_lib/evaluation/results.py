@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memagent_lib.data import Example, Span
 from memagent_lib.diagnostics import Diagnosis, diagnose, evidence_in
 from memagent_lib.journal import digest
-from memagent_lib.paths import absolute
 from memagent_lib.plugins import plugin_hash
 from memagent_lib.provenance import VIEW_ROOMS, code_hash
 from memagent_lib.scoring import Score, judge_hash
@@ -216,20 +214,6 @@ class Result:
         return replace(self, example=replace(self.example, document=""), trace=trace, left_out=left_out)
 
 
-def counted_once(results: Iterable[Result]) -> list[bool]:
-    """Return for each result whether it counts: the first about its question does, for each reader and task.
-
-    A document that is in several data files is read once, and has a result for each of them.
-    """
-    counted: set[tuple[str, str, str]] = set()
-    first = []
-    for result in results:
-        reading = (result.reader, result.example.task, result.key)
-        first.append(reading not in counted)
-        counted.add(reading)
-    return first
-
-
 def reading_key(example: Example, document: str = "") -> str:
     """Return the name of an example's reading in a journal, computed from its id, question and document.
 
@@ -267,11 +251,6 @@ def depth(result: Result) -> float | None:
     return max(span.start for span in evidence) / result.characters
 
 
-def _path(result: Result) -> str | None:
-    path = result.example.metadata.get("file")
-    return str(absolute(path)) if path else None
-
-
 def document_tokens(result: Result) -> int | None:
     """Return the length of the whole document in tokens, as its reader cut it; ``None`` if it read no chunk.
 
@@ -295,8 +274,7 @@ COLUMNS: dict[str, Column] = {
     "reader": Column(lambda r: r.reader, "the strategy that read the document", tag=True),
     "chunks": Column(lambda r: r.example.metadata.get("chunks"), "the length that the document was made for", int,
                      tag=True),
-    "file": Column(lambda r: r.example.metadata.get("file_name") or Path(_path(r) or "").name or None, "the data file"),
-    "path": Column(_path, "where the data file was; several may have one name"),
+    "file": Column(lambda r: r.example.metadata.get("file_name") or r.example.metadata.get("file"), "the data file"),
     "document_chars": Column(lambda r: r.characters, "the document's length in characters", int),
     "document_tokens": Column(document_tokens, "the document's length as the reader cut it", int, read=True),
     "depth": Column(depth, "where the last needed fact begins, as a share of the document", float),
@@ -314,6 +292,7 @@ COLUMNS: dict[str, Column] = {
     "turns": Column(lambda r: r.turns, "the model's replies", int, mean=True, tag=True, read=True),
     "cut_memories": Column(lambda r: r.trace.cut_memories if r.counts_reading else 0, "memories that hit their limit",
                            int, mean=True, tag=True, read=True),
+    "cut_answers": Column(lambda r: int(r.trace.turns[-1].reply.cut), "answers that hit their limit", int, read=True),
     "sampling_left_out": Column(lambda r: r.trace.sampling_left_out or None, "settings that the server refused",
                                 read=True),
     "bad_memories": Column(lambda r: r.trace.bad_memories if r.counts_reading else 0, "turns with a reply that was no "

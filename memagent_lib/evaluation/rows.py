@@ -48,14 +48,13 @@ def keyed(rows: pd.DataFrame) -> pd.DataFrame:
 
     ``varied`` names the settings that differ between rows of one policy and reader (``memory 16, temperature 0.7``),
     ``variant`` is the policy with them, and ``line`` the variant with its reader, unless that is ``overwrite``. Where
-    several points of a sweep fall into one cell of a line, their names are added. A document in several data files of
-    one run counts once. Raises :class:`MixedRowsError` if a line still has two readings of one question.
+    several points of a sweep fall into one cell of a line, their names are added. Raises :class:`MixedRowsError` if a
+    line still has two readings of one question.
     """
     import pandas as pd
 
     if {"line", "variant", "varied"} <= set(rows.columns):
         return rows
-    rows = rows[~in_several_files(rows)]
     numbered = rows.reset_index(drop=True)  # frames put together may have one index twice
     groups = [settings_in_words(group) for _, group in numbered.groupby(LINE[:2], sort=False, dropna=False)]
     varied = pd.concat(groups).sort_index() if groups else pd.Series("", numbered.index)
@@ -65,7 +64,7 @@ def keyed(rows: pd.DataFrame) -> pd.DataFrame:
         several = (cells.transform("nunique") > 1).groupby(line).transform("any")
         named = numbered["point"].astype(str).where(varied == "", varied + ", " + numbered["point"].astype(str))
         varied = varied.where(~several, named.str.removesuffix(", "))
-    variant = [variant_name(*pair) for pair in zip(rows["policy"], varied, strict=True)]
+    variant = [", ".join(filter(None, pair)) for pair in zip(rows["policy"], varied, strict=True)]
     line = [line_name(*pair) for pair in zip(variant, rows["reader"], strict=True)]
     made = rows.assign(varied=varied.to_list(), variant=variant, line=line)
     same = question_columns(made)
@@ -77,16 +76,6 @@ def keyed(rows: pd.DataFrame) -> pd.DataFrame:
             "one evaluation out, or give it another policy name"
         )
     return made
-
-
-def in_several_files(rows: pd.DataFrame) -> pd.Series:
-    """Return which rows repeat a reading of the same run, because a document is in several of its data files."""
-    import pandas as pd
-
-    same = question_columns(rows)
-    if "run_id" not in rows or not {"example", "document"} <= set(same):
-        return pd.Series(False, index=rows.index)
-    return rows.duplicated([name for name in ("run_id", *LINE[:2], *same) if name in rows])
 
 
 def settings_in_words(rows: pd.DataFrame) -> pd.Series:
@@ -114,11 +103,6 @@ def _as_text(value: Any) -> str:
     if isinstance(value, float) and value == int(value):  # a column with missing values holds whole numbers as floats
         value = int(value)
     return json.dumps(value, ensure_ascii=False)
-
-
-def variant_name(policy: str, varied: str) -> str:
-    """Return the policy's name followed by the settings that varied."""
-    return f"{policy}, {varied}" if varied else policy
 
 
 def line_name(variant: str, reader: str) -> str:
@@ -201,8 +185,8 @@ def with_all_tasks(rows: pd.DataFrame, line: Sequence[str], emptied: Sequence[st
 def save_rows(frame: pd.DataFrame, folder: str | Path, name: str) -> list[str]:
     """Add result rows to ``NAME.parquet``, atomically, for :func:`gather_rows`; return notes on what they replace.
 
-    Rows already in the file stay, except those of the same reader and settings that are about the same data file, or
-    about the same question by the same rule. Several processes may add to one file at once.
+    Rows already in the file stay, except those of the same reader, settings and question, judged by the same rule.
+    Several processes may add to one file at once.
     """
     import pandas as pd
 
@@ -211,14 +195,11 @@ def save_rows(frame: pd.DataFrame, folder: str | Path, name: str) -> list[str]:
     with lock_beside(path):
         if path.is_file():
             before = _read(path)
-            same = ["reader", "settings"]
-            question = [*question_columns(before, frame), "rule"]
-            again = _found_in(frame, before, [*same, *question]) | _found_in(frame, before, [*same, "file", "path"])
-            changed = before[again & ~_found_in(frame, before, [*same, *question, *FINGERPRINTS, "score", "answer"])]
+            same = ["reader", "settings", *question_columns(before, frame), "rule"]
+            again = _found_in(frame, before, same)
+            changed = before[again & ~_found_in(frame, before, [*same, *FINGERPRINTS, "score", "answer"])]
             for reader, rows in changed.groupby("reader", sort=False):
-                unread = int((~_found_in(frame, rows, question)).sum())
-                note = f"{len(rows):,} earlier results of {reader} are replaced in {path.name}"
-                notes.append(note + (f"; {unread:,} of their questions were not read this time" if unread else ""))
+                notes.append(f"{len(rows):,} earlier results of {reader} are replaced in {path.name}")
             frame = pd.concat([before[~again], frame], ignore_index=True)
         with replacing(path) as unfinished:
             frame.to_parquet(unfinished, index=False)

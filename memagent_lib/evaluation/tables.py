@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from memagent_lib.evaluation.intervals import RATE, Rate, paired_interval, rate
-from memagent_lib.evaluation.results import COLUMNS, Result
+from memagent_lib.evaluation.results import COLUMNS
 from memagent_lib.evaluation.rows import (
     ALL_TASKS,
     LINE,
-    in_several_files,
     keyed,
     lines_of,
     natural,
@@ -52,7 +51,7 @@ def summarise(frame: pd.DataFrame, by: Sequence[str] = ("reader", "chunks")) -> 
     """
     import pandas as pd
 
-    averaged = [name for name in mean_columns() if name in frame]
+    averaged = [name for name, column in COLUMNS.items() if column.mean and name in frame]
     rows = []
     for key, group in frame.groupby(list(by), dropna=False):
         failed = group["error"].notna()
@@ -74,16 +73,11 @@ def _documents(rows: pd.DataFrame) -> list[Any]:
     return rows["document"].tolist() if "document" in rows else list(range(len(rows)))
 
 
-def mean_columns() -> list[str]:
-    """Return the names of the columns that summaries average."""
-    return [name for name, column in COLUMNS.items() if column.mean]
-
-
 def table(results: pd.DataFrame) -> pd.DataFrame:
     """Tabulate accuracy with interval, n and failures: a row per line and judge, a column per length.
 
     Rows name policy, reader and, if any varied, the settings. With several tasks, the first rows are over all tasks,
-    and each task's rows follow. If a reply was no memory, a last column counts the turns with one.
+    and each task's rows follow. If replies were no memory, or answers cut, last columns count them.
     """
     rows = by_judge(with_all_tasks(keyed(results), LINE))
     names = [*(name for name in LINE if name != "varied" or rows["varied"].any()), "judge"]
@@ -97,7 +91,7 @@ def table(results: pd.DataFrame) -> pd.DataFrame:
     wide = wide.reindex(order).rename(columns=_length_name).rename_axis(columns=None).reset_index()
     if "task" in names:
         wide = wide.sort_values("task", key=lambda tasks: tasks != ALL_TASKS, kind="stable", ignore_index=True)
-    return _with_bad_memories(wide, rows, names).rename(columns={"varied": "settings"})
+    return _with_faults(wide, rows, names).rename(columns={"varied": "settings"})
 
 
 def _length_name(chunks: float) -> str:
@@ -106,12 +100,13 @@ def _length_name(chunks: float) -> str:
     return f"{int(chunks):,} chunks"
 
 
-def _with_bad_memories(wide: pd.DataFrame, rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Add a column that counts the turns whose reply was no memory, if there are any."""
-    if "bad_memories" not in rows or not rows["bad_memories"].fillna(0).any():
-        return wide
-    counts = rows.groupby(list(by), dropna=False)["bad_memories"].sum().astype(int)
-    return wide.merge(counts.rename("bad memories").reset_index(), on=list(by), how="left")
+def _with_faults(wide: pd.DataFrame, rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Add columns that count replies that were no memory, and answers cut at their limit, if there are any."""
+    for name in ("bad_memories", "cut_answers"):
+        if name in rows and rows[name].fillna(0).any():
+            counts = rows.groupby(list(by), dropna=False)[name].sum().astype(int)
+            wide = wide.merge(counts.rename(name.replace("_", " ")).reset_index(), on=list(by), how="left")
+    return wide
 
 
 def _rate_cell(row: Mapping[str, Any]) -> str:
@@ -142,7 +137,7 @@ def overview(results: pd.DataFrame) -> pd.DataFrame:
 
     With several tasks, the first rows, one per reader, are over all of them. ``capture`` is the share of the evidence
     that was captured, and ``retention`` the share of that which was retained. A model judge has a column with its own
-    scores. If a reply was no memory, a last column counts the turns with one.
+    scores. If replies were no memory, or answers cut, last columns count them.
     """
     import pandas as pd
 
@@ -161,7 +156,7 @@ def overview(results: pd.DataFrame) -> pd.DataFrame:
         verdicts[BY_MODEL] = [_rate_cell(row) for row in verdicts.to_dict("records")]
         summary = summary.merge(verdicts[[*by, BY_MODEL]], on=by, how="left")
         columns.insert(columns.index("score") + 1, BY_MODEL)
-    return _with_bad_memories(summary[columns], rows, by)
+    return _with_faults(summary[columns], rows, by)
 
 
 def _of_files(results: pd.DataFrame) -> pd.DataFrame:
@@ -184,20 +179,6 @@ def by_task(table: pd.DataFrame, results: pd.DataFrame, by: Sequence[str]) -> pd
     return table.loc[sorted(table.index, key=place)].reset_index(drop=True)
 
 
-def bad_memory_notes(results: pd.DataFrame) -> list[str]:
-    """Return a sentence per reader with replies that were no memories: how many, and in how many of its readings."""
-    notes: list[str] = []
-    for reader, rows in results.groupby("reader", sort=False):
-        count = int(rows["bad_memories"].sum())
-        if count:
-            readings = int((rows["bad_memories"] > 0).sum())
-            notes.append(
-                f"{reader}: in {count:,} turns of {readings:,} readings a reply was no memory; the column "
-                "bad_memory_kinds has the reasons"
-            )
-    return notes
-
-
 def failure_reasons(results: pd.DataFrame) -> list[str]:
     """Return why readings failed, the most frequent reason first. Reasons that differ only in numbers count as one."""
     failed = results[["reader", "error"]].dropna()
@@ -210,8 +191,8 @@ def failure_reasons(results: pd.DataFrame) -> list[str]:
 def mixtures(results: pd.DataFrame) -> list[str]:
     """Return warnings about rows that differ in more than their columns say.
 
-    They were judged by several rules for one task, or by several versions of the code, a server refused a sampling
-    setting, or documents are in several data files.
+    They were judged by several rules for one task, or by several versions of the code, or a server refused a sampling
+    setting.
     """
     warnings = []
     for task, rows in results.groupby("task", sort=False):
@@ -223,21 +204,7 @@ def mixtures(results: pd.DataFrame) -> list[str]:
         warnings.append(f"results of {len(codes)} versions of the code are mixed: {', '.join(codes)}")
     for settings, count in results["sampling_left_out"].value_counts().items():
         warnings.append(f"the server refused {settings} in {count:,} of {len(results):,} readings")
-    repeated = int(in_several_files(results).sum())
-    if repeated:
-        warnings.append(f"{repeated:,} readings are of documents that are in several data files; they count once")
     return warnings
-
-
-def fates_at_the_end(readings: Mapping[str, Sequence[Result]]) -> pd.DataFrame:
-    """Return one row per policy: how many readings ended with the evidence in memory, lost, or never noted."""
-    import pandas as pd
-
-    counts = {}
-    for policy, found in readings.items():
-        ends = [str(r.diagnosis.fate) for r in found if r.trace and r.diagnosis.fate]
-        counts[policy] = pd.Series(ends, dtype=object).value_counts()
-    return pd.DataFrame(counts).T.fillna(0).astype(int).rename_axis("at the end the evidence is")
 
 
 def paired(results: pd.DataFrame, left: str, right: str, reader: str = "") -> pd.DataFrame:
@@ -367,20 +334,11 @@ def score_and_cost(results: pd.DataFrame, cost: str = "tokens") -> pd.DataFrame:
         raise ValueError(f"the rows have no cost {cost!r}; they have {', '.join(measured.columns[1:])}")
     made = []
     for line, group in rows.groupby("line", sort=False):
-        found = rate_of(group)
-        made.append(
-            {"line": line, "reader": group["reader"].iloc[0], cost: measured.loc[line, cost], "accuracy": found.value}
-            | {"low": found.low, "high": found.high, "n": found.n, "documents": found.documents}
-        )
+        _, *rates = found = rate_of(group)
+        counts = dict(zip(("low", "high", "n", "documents"), rates, strict=True))
+        row = {"line": line, "reader": group["reader"].iloc[0], cost: measured.loc[line, cost], "accuracy": found.value}
+        made.append(row | counts)
     frame = pd.DataFrame(made)
-    frame["pareto"] = [not _is_beaten(row, made, cost) for row in made]
+    pairs = list(zip(frame["accuracy"], frame[cost], strict=True))
+    frame["pareto"] = [not any(a >= b and c <= d and (a, c) != (b, d) for a, c in pairs) for b, d in pairs]
     return frame
-
-
-def _is_beaten(row: dict, others: Sequence[dict], cost: str) -> bool:
-    """Return whether another line has no lower accuracy and no higher cost, and differs in one of the two."""
-    mine = (row["accuracy"], row[cost])
-    return any(
-        other["accuracy"] >= row["accuracy"] and other[cost] <= row[cost] and (other["accuracy"], other[cost]) != mine
-        for other in others
-    )

@@ -30,7 +30,6 @@ from memagent_lib.tracking.runs import (
     Run,
     RunStatus,
     load_curve,
-    load_inputs,
     load_runs,
     mlflow_page,
     policy_name,
@@ -41,7 +40,7 @@ from memagent_lib.tracking.traces import log_traces
 __all__ = [
     "KIND_TAG", "PARENT_TAG", "Experiment", "MissingArtifact", "Run", "RunStatus", "TrackingError", "agent_openers",
     "by_variant", "choose", "different_kinds", "differing", "evaluate_files", "evaluation_rows",
-    "leaderboard", "load_curve", "load_inputs", "load_readings", "load_results", "load_runs", "log_agent",
+    "leaderboard", "load_curve", "load_readings", "load_results", "load_runs", "log_agent",
     "log_readings", "log_results", "log_traces", "mlflow_page", "policy_name", "rows_file", "run_names",
     "settings_of", "sqlite_file", "store_uri",
 ]  # fmt: skip

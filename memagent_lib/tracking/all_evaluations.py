@@ -22,7 +22,6 @@ from memagent_lib.evaluation import (
     question_columns,
     settings_in_words,
     summarise,
-    variant_name,
     with_all_tasks,
 )
 from memagent_lib.journal import digest
@@ -67,8 +66,7 @@ def run_names(experiment: Experiment, run_ids: Iterable[str]) -> dict[str, str]:
         policies[run_id] = policy_of(load_runs(experiment, f"attributes.run_id = '{run.id}'").iloc[0].to_dict())
     several = [policy for policy in policies.values() if list(policies.values()).count(policy) > 1]
     return {
-        run_id: variant_name(policy, f"run {run_id[:6]}" if policy in several else "")
-        for run_id, policy in policies.items()
+        run_id: f"{policy}, run {run_id[:6]}" if policy in several else policy for run_id, policy in policies.items()
     }
 
 

@@ -27,9 +27,7 @@ from memagent_lib.evaluation import (
     ModelJudge,
     Result,
     evaluate_plan,
-    in_several_files,
     keyed,
-    mean_columns,
     mixtures,
     question_columns,
     read_results,
@@ -85,20 +83,18 @@ def log_results(
     run.table(frame, Path(ROWS).with_suffix(".csv").name)  # which MLflow's page previews
     readers = ", ".join(frame["reader"].unique())
     run.tags({"readers": readers} | ({"policy": labels["policy"]} if "policy" in labels else {}))
-    # A document in several data files has several rows, but counts once.
-    counted = frame[~in_several_files(frame)]
-    scored = counted[counted["score"].notna()]
+    scored = frame[frame["score"].notna()]
     # With the baselines in its mean, the score would depend on how many there are.
-    main = next(iter(pd.concat([with_memory(counted), counted])["reader"]), "")
+    main = next(iter(pd.concat([with_memory(frame), frame])["reader"]), "")
     own = scored[scored["reader"] == main]
     if len(own):
         run.tags({"score_of": main})
         run.metrics({"score": own["score"].mean(), "seconds_per_reading": own["seconds"].mean()})
-    run.metrics({"scored": len(scored), "failed": int(counted["error"].notna().sum())})
+    run.metrics({"scored": len(scored), "failed": int(frame["error"].notna().sum())})
     # MLflow's steps are numbers, so 0 stands for documents whose length in chunks is unknown.
-    by_length = counted.assign(chunks=counted["chunks"].astype(float).fillna(0))
+    by_length = frame.assign(chunks=frame["chunks"].astype(float).fillna(0))
     for row in summarise(by_length).to_dict("records"):
-        names = ("accuracy", "low", "high", *mean_columns())
+        names = ("accuracy", "low", "high", *(name for name, column in COLUMNS.items() if column.mean))
         metrics = {f"{row['reader']}/{name}": row[name] for name in names if not pd.isna(row[name])}
         run.metrics(metrics, int(row["chunks"]))
     warnings = mixtures(frame)

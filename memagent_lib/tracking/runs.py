@@ -364,18 +364,6 @@ def load_curve(run: Run, metrics: Sequence[str] = ()) -> pd.DataFrame:
     return frame.sort_values(["metric", "step", "seconds"], ignore_index=True)
 
 
-def load_inputs(run: Run) -> pd.DataFrame:
-    """Return the data files that a run has logged (:meth:`Run.data`), a row per file and use: ``name, hash, use``."""
-    inputs = call(run.experiment.client.get_run, run.id).inputs.dataset_inputs
-    rows = [
-        (seen.dataset.name, seen.dataset.digest, tag.value)
-        for seen in inputs
-        for tag in seen.tags
-        if tag.key == "mlflow.data.context"
-    ]
-    return pd.DataFrame(rows, columns=["name", "hash", "use"])
-
-
 def _run_row(run: Any) -> dict[str, Any]:
     info = run.info
     data = run.data

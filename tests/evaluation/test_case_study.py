@@ -78,9 +78,3 @@ def test_a_question_of_one_hop_is_refused_before_reading(kept_lead) -> None:
     one_hop = replace(kept_lead.example, id="needle-1", evidence=kept_lead.example.evidence[:1])
     with pytest.raises(ValueError, match="needle-1"):
         case_study.require_two_facts([kept_lead.example, one_hop])
-
-
-def test_readings_that_all_failed_are_no_outcomes(kept_lead) -> None:
-    failed = replace(kept_lead, trace=None, score=None, error="no server")
-    rows = case_study.outcomes([failed])
-    assert rows.empty and list(rows) == list(case_study.outcomes([kept_lead]))

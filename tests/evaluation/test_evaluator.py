@@ -259,10 +259,12 @@ def test_a_plan_of_lengths_has_their_files_or_says_which_there_are(kept, tmp_pat
         EvaluationPlan.of_lengths(tmp_path, [16, 5], [1], ["overwrite"])
 
 
-def test_files_of_one_name_have_their_folders_in_tables(kept, tmp_path) -> None:
-    files = [save([kept.example], tmp_path / name) for name in ("a/test.parquet", "b/test.parquet", "c.parquet")]
+def test_files_of_one_name_have_their_folders_in_tables_and_a_question_counts_once(kept, tmp_path, caplog) -> None:
+    names = ("a/test.parquet", "b/test.parquet", "c.parquet")
+    files = [save([replace(kept.example, id=name), kept.example], tmp_path / name) for name in names]
     named = [example.metadata["file_name"] for example in EvaluationPlan(files).examples()]
-    assert sorted(named) == ["a/test.parquet", "b/test.parquet", "c.parquet"]
+    assert sorted(set(named)) == ["a/test.parquet", "b/test.parquet", "c.parquet"]
+    assert len(named) == 4 and "1 questions are in another file too" in caplog.text
 
 
 def test_a_judge_or_reader_of_ones_own_changes_the_code_of_its_results(kept, tmp_path) -> None:

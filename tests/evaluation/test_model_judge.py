@@ -53,7 +53,7 @@ def test_verdicts_stand_beside_scores_with_agreement_and_cost(results, tokenizer
     assert [verdict and verdict.value for verdict in judgement.verdicts] == [0, 1, 0, None]
     assert judgement.metrics(results) == {
         "overwrite/decided": 3, "overwrite/unclear": 0, "overwrite/right": 1, "overwrite/agreement": 0.0,
-        "requested": 3, "prompt_tokens": 300, "reply_tokens": 3,
+        "requested": 3,
     }  # fmt: skip
     prompt = next(request.text for request in backend.requests if "One?" in request.text)  # they are sent at once
     assert "any one of them is enough" in prompt and "\nLisbon\n" in prompt
@@ -75,7 +75,6 @@ def test_equal_prompts_are_judged_once_and_saved(results, tokenizer, tmp_path):
     again, fresh = opened(tokenizer, lenient)
     judgement = again.judge(twice, tmp_path)
     assert fresh.requests == []
-    assert judgement.metrics(twice)["overwrite/decided"] == 2, "a question in two data files counts once"
     assert [verdict.value for verdict in judgement.verdicts] == [0, 1, 0]
     other, requested = opened(tokenizer, lenient, WORDS + "\nBe strict.")
     other.judge(twice, tmp_path)

@@ -122,19 +122,18 @@ def test_a_name_of_several_lines_or_none_is_refused(grid: Path) -> None:
 def test_terminal_tables_begin_with_all_tasks(kept: Result, lost: Result) -> None:
     other = replace(lost, example=replace(lost.example, task="update", rule="contains"))
     rows = frame([kept, other], run_id="one").assign(file=["needle_16", "update_4"])
-    rows = pd.concat([rows, rows.iloc[:1].assign(file="needle_4")], ignore_index=True)  # a document in two files
+    rows = pd.concat([rows, frame([about(kept, "more")], run_id="one", file="needle_4")], ignore_index=True)
     made = overview(rows)
     assert made[["task", "file", "judge", "n", "score"]].values.tolist() == [
-        ["all tasks", "", "boxed, contains", 2, "50.0 % [5.5, 94.5] (n=2 on 1 document)"],
+        ["all tasks", "", "boxed, contains", 3, "66.7 % [9.4, 97.5] (n=3 on 1 document)"],
         ["needle", "needle_4", "boxed", 1, "100.0 % [20.7, 100.0] (n=1)"],
         ["needle", "needle_16", "boxed", 1, "100.0 % [20.7, 100.0] (n=1)"],
         ["update", "update_4", "contains", 1, "0.0 % [0.0, 79.3] (n=1)"],
     ]
     assert cost_overview(rows)[["task", "file", "n"]].values.tolist() == made[["task", "file", "n"]].values.tolist()
-    assert mixtures(rows) == ["1 readings are of documents that are in several data files; they count once"]
     assert table(rows)[["task", "judge", "4 chunks"]].values.tolist() == [
-        ["all tasks", "boxed, contains", "50.0 % [5.5, 94.5] (n=2 on 1 document)"],
-        ["needle", "boxed", "100.0 % [20.7, 100.0] (n=1)"],
+        ["all tasks", "boxed, contains", "66.7 % [9.4, 97.5] (n=3 on 1 document)"],
+        ["needle", "boxed", "100.0 % [20.7, 100.0] (n=2 on 1 document)"],
         ["update", "contains", "0.0 % [0.0, 79.3] (n=1)"],
     ]
 
@@ -186,11 +185,11 @@ def test_adding_replaces_rows_of_the_same_settings_and_names_them(kept: Result, 
 
     assert add([kept, lost], 8) == [] == add([lost], 16)
     assert add([kept, lost], 8, run_id="again") == [], "the same results are no loss"
-    note = "2 earlier results of overwrite are replaced in small.parquet; 1 of their questions were not read this time"
+    note = "1 earlier results of overwrite are replaced in small.parquet"
     assert add([kept], 8, weights="other", run_id="again") == [note]
     saved = pd.read_parquet(tmp_path / "small.parquet")
     assert saved[["example", "settings"]].values.tolist() == [
-        ["lost", '{"memory_tokens": 16}'], ["kept", '{"memory_tokens": 8}'],
+        ["lost", '{"memory_tokens": 16}'], ["lost", '{"memory_tokens": 8}'], ["kept", '{"memory_tokens": 8}'],
     ]  # fmt: skip
 
 

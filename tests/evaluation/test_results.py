@@ -148,7 +148,7 @@ def test_two_writers_of_one_file_at_once_lose_no_row(kept, tmp_path, monkeypatch
 
 
 def test_a_declared_column_reaches_tables_parquet_and_mlflow(kept, lost, workspace, monkeypatch):
-    words = Column(lambda r: len(r.trace.answer.split()) + 6, "words of the answer", "words", int, mean=True, tag=True)
+    words = Column(lambda r: len(r.trace.answer.split()) + 6, "words of the answer", int, mean=True, tag=True)
     monkeypatch.setitem(COLUMNS, "answer_words", words)
     with Experiment.open(workspace).run("one") as run:
         rows = log_results(run, [kept, lost], policy="p")

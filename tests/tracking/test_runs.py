@@ -165,7 +165,7 @@ def test_parameters_are_logged_flat_with_the_code_version(workspace: Path) -> No
 def test_results_are_rows_metrics_and_one_trace_each(workspace: Path, kept, lost) -> None:
     run = Experiment.open(workspace).start("one")
     model = "experiments/pocket/warm_start"
-    rows = log_results(run, [kept, kept, lost], model, policy="p")
+    rows = log_results(run, [kept, lost], model, policy="p")
     assert rows["flops"].iloc[0] == shape_of(model).reading_flops(kept.trace)
     log_results(run, [kept, lost], policy="p")
     found = run.experiment.client.search_traces([run.experiment.experiment_id])

@@ -63,8 +63,8 @@ def mlflow_run(recipe: Recipe, folder: RunFolder) -> Run:
         run.metrics(row["metrics"], row["step"])
     run.data(*recipe.data.files, use="training")
     run.data(*recipe.data.eval, use="evaluation")
-    for model in filter(None, (recipe.model.path, recipe.model.average_with)):
-        run.uses(model)
+    starts = filter(None, (recipe.model.path, recipe.model.average_with))
+    run.tags({"start_weights": ", ".join(map(model_hash, starts))})
     return run
 
 

@@ -12,17 +12,16 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import compress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memagent_lib.evaluation.intervals import rate, sample_size
-from memagent_lib.evaluation.results import Result, counted_once, document_tokens
-from memagent_lib.paths import input_path
+from memagent_lib.evaluation import COLUMNS, Result, rate, sample_size
 from memagent_lib.scoring import judge_name, score
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PUBLISHED = "experiments/benchmarks/published.csv"
+PUBLISHED = Path(__file__).parents[1] / "benchmarks" / "published.csv"
 RULER_TASKS = (
     "niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2", "niah_multikey_3",
     "niah_multivalue", "niah_multiquery", "vt", "cwe", "fwe", "qa_1", "qa_2",
@@ -73,14 +72,12 @@ def metrics_of(result: Result) -> dict[str, float]:
 def benchmark_rows(results: Iterable[Result]) -> pd.DataFrame:
     """Return one row per ``task, metric, reader, length``, with ``score, low, high`` in per cent, ``n``, ``documents``.
 
-    Failed readings are left out, and a document in several data files counts once. The benchmarks' averages, which have
-    no interval, come first.
+    Failed readings are left out. The benchmarks' averages, which have no interval, come first.
     """
     import pandas as pd
 
     found: defaultdict[tuple[str, str, str, str], list[tuple[float, str]]] = defaultdict(list)
-    results = list(results)
-    for result in compress(results, counted_once(results)):
+    for result in results:
         if result.score is not None:
             task = benchmark_task(result.example.task)
             for metric, value in metrics_of(result).items():
@@ -100,8 +97,7 @@ def benchmark_table(results: Sequence[Result], name: str) -> pd.DataFrame:
     """
     import pandas as pd
 
-    file = input_path(PUBLISHED)
-    published = pd.read_csv(file) if file.is_file() else pd.DataFrame(columns=["task", "length"])
+    published = pd.read_csv(PUBLISHED)
     known = {*RULER_TASKS, *published["task"]}
     tasks = [benchmark_task(result.example.task) for result in results]
     ours = benchmark_rows(compress(results, (task in known or task.startswith(_LONGBENCH) for task in tasks)))
@@ -131,7 +127,7 @@ def length_of(result: Result) -> str:
     task = benchmark_task(result.example.task)
     if task.startswith(_LONGBENCH):
         return ANY_LENGTH
-    tokens = (document_tokens(result) if result.trace else None) or result.characters / _TOKEN_CHARS
+    tokens = COLUMNS["document_tokens"].value(result) or result.characters / _TOKEN_CHARS
     if task not in RULER_TASKS:
         doublings_apart = {name: abs(math.log2(length / max(1, tokens))) for name, length in _LENGTHS.items()}
         nearest = min(doublings_apart, key=doublings_apart.__getitem__)

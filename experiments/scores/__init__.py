@@ -1,0 +1,1 @@
+"""Tables of scores in the form of a benchmark's own paper."""
