@@ -110,7 +110,7 @@ def board_table(board: pd.DataFrame) -> pd.DataFrame:
 
 def _counted(row: Mapping[str, Any]) -> str:
     size = sample_size(row["scored"], row["scored_documents"])
-    return f"{size}, {row['undecided']:,} undecided" if row["unclear"] else size
+    return f"{size}, {row['unclear']:,} unclear" if row["unclear"] else size
 
 
 def save_leaderboard(board: pd.DataFrame, path: str | Path) -> Path:

@@ -19,6 +19,7 @@ from types import FrameType
 
 from memagent_lib import system
 from memagent_lib.paths import read_lines_from, write_atomically
+from memagent_lib.provenance import model_hash
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run.export import save_policy
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus, load_rollouts
