@@ -93,15 +93,18 @@ def selected_turns(result: Result, limit: int) -> list[int]:
     """
     turns = result.trace.turns
     last = len(turns) - 1
-    step = max(1, len(turns) // limit)
+    if last < limit:
+        return list(range(len(turns)))
     wanted = chain(
-        (i for i in (0, 1, last - 1, last) if 0 <= i <= last),
+        (0, 1, last - 1, last),
         (i for i, turn in enumerate(turns) if evidence_in(turn, result.example.evidence)),
         *((i, max(0, i - 1)) for i in result.diagnosis.changes),
         (i for i, turn in enumerate(turns) if turn.reply.cut or turn.bad_memory),
-        *(range(first, last, step) for first in range(step)),
     )
-    return sorted(islice(dict.fromkeys(wanted), limit))
+    selected = set(islice(dict.fromkeys(wanted), limit))
+    room = limit - len(selected)
+    spread = range(0, len(turns), -(-len(turns) // room)) if room else ()
+    return sorted(selected | set(spread))
 
 
 def _fairly(results: Sequence[Result]) -> Iterator[Result]:
