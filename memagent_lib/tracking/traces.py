@@ -102,9 +102,10 @@ def selected_turns(result: Result, limit: int) -> list[int]:
         (i for i, turn in enumerate(turns) if turn.reply.cut or turn.bad_memory),
     )
     selected = set(islice(dict.fromkeys(wanted), limit))
+    rest = [i for i in range(len(turns)) if i not in selected]
     room = limit - len(selected)
-    spread = range(0, len(turns), -(-len(turns) // room)) if room else ()
-    return sorted(selected | set(spread))
+    # The middle turn of each of `room` equal parts.
+    return sorted(selected | {rest[len(rest) * (2 * k + 1) // (2 * room)] for k in range(room)})
 
 
 def _fairly(results: Sequence[Result]) -> Iterator[Result]:

@@ -68,7 +68,7 @@ def test_a_run_with_all_that_it_keeps_comes_back_from_a_server(
     assert (row["status"], row["params.budget.chunk_tokens"], row["metrics.mlflow_turns_left_out"]) == (
         "FINISHED",
         "128",
-        pytest.approx(724 - 48, abs=4),
+        724 - 48,
     )
     assert row["data.data.parquet"]
     assert load_curve(run, ["reward"])[["step", "value"]].to_numpy().tolist() == [[3, 0.5]]
@@ -78,5 +78,5 @@ def test_a_run_with_all_that_it_keeps_comes_back_from_a_server(
     where = {"filter_string": "feedback.score < 1 AND tags.policy = 'p'"}
     found = run.experiment.client.search_traces([run.experiment.experiment_id], **where)
     spans = {trace.info.tags["example"]: trace.data.spans for trace in found}
-    assert 1 + 44 <= len(spans["long"]) <= 1 + 48
+    assert len(spans["long"]) == 1 + 48
     assert sorted(span.name for span in spans["lost"])[:3] == ["answer", "overwrite", "read 1"]
