@@ -10,7 +10,7 @@ class UserError(Exception):
     """An error that the user can fix. The message gives the problem, the value, a correct value, and the fix."""
 
     def _render_traceback_(self) -> list[str]:
-        """Return the one line that IPython displays in place of a traceback; ``%debug`` still has all frames."""
+        """Return the one line that IPython displays instead of a traceback; ``%debug`` still has all frames."""
         return [f"{type(self).__name__}: {self}"]
 
 

@@ -39,7 +39,9 @@ def status_line(what: str, total: float | None = None, unit: str = "", wanted: b
     Without a unit, it is one line that says what the block waits for.
     """
     quiet = not wanted or ("ipykernel" in sys.modules and not in_jupyter())
-    waiting = Timer(PATIENCE_S, print, (f"{what} ...",), {"file": sys.stderr, "flush": True})
+    # JupyterLab displays what is written to standard error as if it had failed.
+    stream = sys.stdout if in_jupyter() else sys.stderr
+    waiting = Timer(PATIENCE_S, print, (f"{what} ...",), {"file": stream, "flush": True})
     waiting.daemon = True
     if not unit and not quiet:
         waiting.start()
@@ -49,7 +51,13 @@ def status_line(what: str, total: float | None = None, unit: str = "", wanted: b
     every = 0.5 if in_jupyter() or sys.stderr.isatty() else LOG_EVERY_S
     try:
         with StatusLine(
-            desc=what, total=total, bar_format=shape, mininterval=every, delay=PATIENCE_S, disable=quiet or not unit
+            file=stream,
+            desc=what,
+            total=total,
+            bar_format=shape,
+            mininterval=every,
+            delay=PATIENCE_S,
+            disable=quiet or not unit,
         ) as bar:
             yield bar
     finally:

@@ -145,14 +145,14 @@ def _no_context_filter(o: dict[str, Any], agents: list[Agent]) -> Callable[[Sequ
     def known(examples: Sequence[Example]) -> list[bool | None]:
         if not agents:
             options = {
-                **open_settings(o["of_known"]),
+                **open_settings(o["of_known"], "backend"),
                 "base_url": o["base_url"],
                 "sampling": sampling,
                 "reader": "blind",
             }
             if "thinking_tokens" in options:
                 options["budget"] = {"thinking_tokens": options.pop("thinking_tokens")}
-            backend = "openai" if o["base_url"] else "vllm"
+            backend = options.pop("backend", "openai" if o["base_url"] else "vllm")
             agents.extend(open_agent(named, backend, **options) for named in o["drop_known"])
         return known_without_document(examples, agents, o["samples"])
 

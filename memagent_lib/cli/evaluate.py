@@ -20,6 +20,7 @@ from memagent_lib.cli.options import (
     tracking_option,
     warn,
 )
+from memagent_lib.settings import key_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,13 +87,13 @@ def evaluate(
     EvaluationPlan(files, n, named or ["overwrite"])
     policy = policy or policy_name(agent["model"])
     agent["backend"] = agent["backend"] or ("openai" if agent["base_url"] else "vllm")
-    require_backend(agent["backend"])
+    for each in (agent["backend"], dict(map(key_value, judge_set)).get("backend", agent["backend"])):
+        require_backend(each)
     experiment = Experiment.open(tracking)
     second = _judge(judge, judge_base_url, judge_prompt, judge_set, agent)
     opened = agent_of(**agent, reader=named[0] if named else None)
     plan = EvaluationPlan(files, n, named or [opened.reader.source], shared)
-    settings = open_settings(agent["settings"])
-    named_by = {"tokenizer": settings.get("tokenizer"), "api": settings.get("api")}
+    named_by = {name: open_settings(agent["settings"]).get(name) for name in ("tokenizer", "api")}
     try:
         with (
             continues(f"finished turns are saved in {out}/readings, and the same command continues"),
@@ -137,7 +138,6 @@ def _judge(
 ) -> ModelJudge | None:
     """Open the model judge that the options describe, if any. What is not set is as for the agent."""
     from memagent_lib.evaluation import open_judge
-    from memagent_lib.settings import key_value
 
     if not model:
         if base_url or prompt or settings:

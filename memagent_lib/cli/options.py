@@ -107,9 +107,9 @@ def agent_of(
     )
 
 
-def open_settings(settings: Sequence[str]) -> dict[str, Any]:
-    """Return the ``KEY=VALUE`` texts of ``--set`` as options of ``open_agent``."""
-    known = (*_SIZES, *_SAMPLING, *_OTHERS)
+def open_settings(settings: Sequence[str], *more: str) -> dict[str, Any]:
+    """Return the ``KEY=VALUE`` texts of ``--set`` as options of ``open_agent``; ``more`` are further keys."""
+    known = (*_SIZES, *_SAMPLING, *_OTHERS, *more)
     options: dict[str, Any] = {}
     for key, value in map(key_value, settings):
         table, _, name = key.partition(".")

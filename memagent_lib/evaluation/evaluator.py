@@ -58,7 +58,7 @@ def evaluate(
     call with each result.
 
     With ``shared_reading``, neighbouring examples of one document share a reading: the document is read once with this
-    text in place of the question (:data:`~memagent_lib.readers.SHARED_QUESTION`), then every question is answered from
+    text instead of the question (:data:`~memagent_lib.readers.SHARED_QUESTION`), then every question is answered from
     where the reading ended. Readers without a memory still answer each question alone.
     """
     shared_reading = usable_shared_reading(agent, shared_reading)
@@ -410,7 +410,7 @@ class EvaluationPlan:
 
 
 def shared_text(shared_reading: bool, shared_question: str = "") -> str:
-    """Return the text that stands in place of the question in a shared reading, and "" if readings are not shared.
+    """Return the text that stands instead of the question in a shared reading, and "" if readings are not shared.
 
     Raises ``ValueError`` for a ``shared_question`` without a shared reading.
     """

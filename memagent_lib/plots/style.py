@@ -86,7 +86,7 @@ def finish(ax: Axes, title: str, caption: str) -> Axes:
 
 
 def without_data(ax: Axes, title: str, reason: str) -> Axes:
-    """Write why nothing is drawn, in place of empty axes."""
+    """Write why nothing is drawn, instead of empty axes."""
     ax.set_axis_off()
     ax.text(0.5, 0.5, reason, transform=ax.transAxes, ha="center", va="center")
     return finish(ax, title, "")

@@ -18,7 +18,7 @@ SHARED_QUESTION = (
     "Questions about this text will be asked after its end, and they are not known yet. Keep what such questions may "
     "be about: names, numbers, dates, places, who did what and when, what changed and its latest value."
 )
-"""What stands in place of the question while a document is read for all questions about it."""
+"""What stands instead of the question while a document is read for all questions about it."""
 
 
 def several_questions(questions: Sequence[str]) -> Reader:

@@ -251,7 +251,7 @@ class RunFolder:
 
 
 def _numbered(folder: Path, pattern: str) -> Iterator[tuple[int, Path]]:
-    """Yield the paths in a folder that have a number in place of the pattern's star; a copy of one has more there."""
+    """Yield the paths in a folder that have a number instead of the pattern's star; a copy of one has more there."""
     before, _, after = pattern.partition("*")
     for path in folder.glob(pattern):
         number = path.name.removeprefix(before).removesuffix(after)

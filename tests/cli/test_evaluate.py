@@ -62,8 +62,7 @@ def test_readers_and_n_repeat_and_another_policy_joins_the_page(needles, tokeniz
         given += ["--reader", "overwrite", "--reader", "truncated", "--reader", "overwrite"]
         assert main([*given, "--n", "2", "--n", "3"]) == 0
         rows = pd.read_parquet(tmp_path / "out" / "small.parquet")
-        counts = {("overwrite", "needles.parquet"): 2, ("overwrite", "more.parquet"): 3}
-        counts |= {("truncated", file): n for (_, file), n in counts.items()}
+        counts = {(reader, "more.parquet"): 3 for reader in ("overwrite", "truncated")}  # it has the others too
         assert rows.groupby(["reader", "file"]).size().to_dict() == counts
         assert main([*given[:-2], "--n", "1", "--policy", "other"]) == 0
         posts = server.posts
@@ -72,7 +71,6 @@ def test_readers_and_n_repeat_and_another_policy_joins_the_page(needles, tokeniz
         assert server.posts == posts
     said = capsys.readouterr().err
     assert "n has 3 values for 2 files; give one for each, or one for all" in said and "no reader 'skim'" in said
-    assert "4 readings are of documents that are in several data files; they count once" in said
     assert page_of(tmp_path / "out") == {
         (policy, reader): n for policy, n in (("small", 3), ("other", 1)) for reader in ("overwrite", "truncated")
     }
@@ -219,7 +217,7 @@ def test_bad_input_is_said_before_a_model_is_asked_for(needles, tmp_path, capsys
     for data, says in [
         (tmp_path, f"{tmp_path} is a folder; name the files of examples in it, as {tmp_path}/*.parquet"),
         (tmp_path / "none_in.parquet", "none_in.parquet has 0 examples"),
-        (tmp_path / "rows.parquet", "rows.parquet has the results of an evaluation; name the file of examples"),
+        (tmp_path / "rows.parquet", "rows.parquet"),
     ]:
         assert main(["evaluate", str(data), "--out", str(tmp_path / "o"), "--model", "nowhere"]) == 2
         assert says in capsys.readouterr().err
@@ -230,18 +228,6 @@ def test_a_store_that_cannot_be_used_fails_before_any_model(needles, judge, tmp_
     command = ["evaluate", str(needles), "--out", str(tmp_path / "o"), "--model", "nowhere", *judge]
     assert main([*command, "--tracking", str(needles)]) == 2
     assert f"the MLflow store {needles}" in capsys.readouterr().err
-
-
-def test_another_projects_file_names_the_command_to_convert_it(tmp_path, capsys):
-    record = {"index": 0, "input": "A text.\nQuestion: Who?", "outputs": ["Ann"]}
-    path = tmp_path / "validation.jsonl"
-    path.write_text(json.dumps(record) + "\n")
-    assert main(["evaluate", str(path), "--out", str(tmp_path / "o"), "--model", "nowhere"]) == 2
-    said = capsys.readouterr().err
-    assert f"it looks like RULER's validation.jsonl, convert it: memagent data --from ruler {path} --out" in said
-    words = said.rpartition("memagent ")[2].split()
-    assert main([*words[:-1], str(tmp_path / words[-1])]) == 0
-    assert next(stream(tmp_path / words[-1])).answers == ("Ann",)
 
 
 MEASURED = """

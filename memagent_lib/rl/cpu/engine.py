@@ -31,7 +31,7 @@ class CpuSender(ServerAdapter):
         servers = self.config.agent.num_workers // int(os.environ["WORLD_SIZE"])
         for number in range(rank * servers, (rank + 1) * servers):
             self.server_handle = ray.get_actor(server_name(number))
-            # verl's name, with the run's key in place of Ray's job number; the server has it from VERL_RAY_JOB_ID.
+            # verl's name, with the run's key instead of Ray's job number; the server has it from VERL_RAY_JOB_ID.
             self.zmq_handle = f"ipc:///tmp/rl-colocate-zmq-{run_key()}-replica-{number}-rank-0.sock"
             await super().update_weights(iter(tensors), global_steps=global_steps, **settings)
         tensors.clear()

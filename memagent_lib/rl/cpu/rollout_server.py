@@ -28,7 +28,7 @@ from memagent_lib.system import cores
 
 
 class CpuWeights(vLLMColocateWorkerExtension):
-    """verl's vLLM worker extension, with a full reload in place of an update.
+    """verl's vLLM worker extension, with a full reload instead of an update.
 
     vLLM's CPU build packs linear weights when it loads a model and drops the originals, so verl's in-place update
     silently changes nothing. verl finds this class by ``rollout.engine_kwargs.vllm.worker_extension_cls``.
