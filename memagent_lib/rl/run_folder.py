@@ -240,6 +240,12 @@ class RunFolder:
     def latest_checkpoint(self) -> Checkpoint | None:
         return next(reversed(self.whole_checkpoints()), None)
 
+    def resumable_checkpoint(self) -> Checkpoint | None:
+        """Return the newest checkpoint whose step has metrics, or else the newest: a kill may come between the two."""
+        logged = {row["step"] for row in self.rows()}
+        complete = [checkpoint for checkpoint in self.whole_checkpoints() if checkpoint.step in logged]
+        return max(complete, default=self.latest_checkpoint())
+
     def forget_after(self, step: int) -> None:
         """Remove the metrics and rollouts of all steps after ``step``, which a resumed run repeats."""
         remaining = [row for row in self.rows() if row["step"] <= step]

@@ -61,6 +61,15 @@ def test_a_resumed_run_forgets_the_steps_it_will_do_again(tmp_path):
     assert [row["step"] for row in folder.rows()] == [1, 2]
 
 
+def test_a_step_whose_metrics_a_kill_has_taken_is_done_again(tmp_path):
+    folder = RunFolder(tmp_path)
+    for step in (1, 2):
+        (folder.checkpoints / f"global_step_{step}").mkdir(parents=True)
+    assert folder.resumable_checkpoint().step == 2  # better than none
+    folder.metrics.write_text(json.dumps({"step": 1, "metrics": {}}) + "\n")
+    assert folder.resumable_checkpoint().step == 1
+
+
 def test_copies_that_a_person_made_in_a_run_do_not_count(tmp_path):
     folder = RunFolder(tmp_path)
     for name in ("global_step_9", "global_step_10", "global_step_9 (copy)", "global_step_10.tar.gz", "global_step_old"):

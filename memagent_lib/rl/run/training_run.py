@@ -141,7 +141,7 @@ def _lock(folder: RunFolder) -> int:
 
 
 def _prepare(recipe: Recipe, folder: RunFolder, device: str, resume: bool) -> None:
-    last = folder.latest_checkpoint() if resume else None
+    last = folder.resumable_checkpoint() if resume else None
     step = last.step if last else 0
     # Without a checkpoint nothing can be continued, so a resumed run begins again at step 1.
     folder.forget_after(step)
