@@ -41,7 +41,6 @@ from memagent_lib.evaluation.tables import (
     overview,
     paired,
     rate_of,
-    score_and_cost,
     summarise,
     table,
 )  # fmt: skip
@@ -53,6 +52,6 @@ __all__ = [
     "gather_rows", "in_order", "judges", "keyed", "line_name", "lines_of",
     "mixtures", "open_judge", "overview", "paired", "paired_interval", "question_columns", "rate",
     "rate_of", "read_results", "read_rows", "results_by_file", "row_settings", "rows_of", "sample_size", "save_rows",
-    "save_wrong", "score_and_cost", "settings_in_words", "shared_text", "summarise", "table", "to_frame",
+    "save_wrong", "settings_in_words", "shared_text", "summarise", "table", "to_frame",
     "turns_to_frame", "verdict_in", "wilson", "with_all_tasks", "with_memory", "write_results",
 ]  # fmt: skip

@@ -312,33 +312,3 @@ def cost_overview(results: pd.DataFrame) -> pd.DataFrame:
 def amount(value: float) -> str:
     """Return a cost as text: whole numbers from 10 on, else two digits."""
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
-
-
-def score_and_cost(results: pd.DataFrame, cost: str = "tokens") -> pd.DataFrame:
-    """Return one row per line: ``cost``, ``accuracy`` with its 95 % interval, ``n``, ``documents`` and ``pareto``.
-
-    Only the questions that every line has scored count, so all lines answer the same questions. ``pareto`` is whether
-    no other line is at least as good for less, or better at the same cost. Raises ``ValueError`` for rows without the
-    cost, and if no document was scored by every line.
-    """
-    import pandas as pd
-
-    rows = keyed(results)
-    rows = rows[rows["score"].notna()]
-    lines_of_document = rows.groupby(question_columns(rows))["line"].transform("nunique")
-    rows = rows[lines_of_document == rows["line"].nunique()]
-    if rows.empty:
-        raise ValueError("no document was scored by every line; select lines that have read the same data")
-    measured = costs(rows, ["line"]).set_index("line")
-    if cost not in measured:
-        raise ValueError(f"the rows have no cost {cost!r}; they have {', '.join(measured.columns[1:])}")
-    made = []
-    for line, group in rows.groupby("line", sort=False):
-        _, *rates = found = rate_of(group)
-        counts = dict(zip(("low", "high", "n", "documents"), rates, strict=True))
-        row = {"line": line, "reader": group["reader"].iloc[0], cost: measured.loc[line, cost], "accuracy": found.value}
-        made.append(row | counts)
-    frame = pd.DataFrame(made)
-    pairs = list(zip(frame["accuracy"], frame[cost], strict=True))
-    frame["pareto"] = [not any(a >= b and c <= d and (a, c) != (b, d) for a, c in pairs) for b, d in pairs]
-    return frame

@@ -81,7 +81,6 @@ from memagent_lib.rl.run_folder import (
     load_rollouts,
     rollout_files,
     save_rollout,
-    validation_score,
 )
 from memagent_lib.rl.verl.verl_keys import PROMPTS, ROLLOUTS
 
@@ -111,5 +110,4 @@ __all__ = [
     "resolved",
     "rollout_files",
     "save_rollout",
-    "validation_score",
 ]

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -271,12 +271,6 @@ def input_hashes(recipe: Recipe) -> dict[str, str]:
     files = [*recipe.data.files, *([f"{recipe.adapter}/{WEIGHTS_FILE}"] if recipe.adapter else [])]
     hashes = {path: model_hash(path) for path in models if Path(path).exists()}
     return hashes | {path: data_hash(path) for path in files if Path(path).exists()} | recipe.reading.hashes
-
-
-def validation_score(metrics: Mapping[str, float]) -> float | None:
-    """Return the mean over tasks of the validation scores among a step's metrics, or None if it was not validated."""
-    scores = [value for name, value in metrics.items() if name.startswith("val-core/") and "/mean@" in name]
-    return sum(scores) / len(scores) if scores else None
 
 
 def save_rollout(traces: Path, result: Result, step: int) -> None:

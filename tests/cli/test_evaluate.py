@@ -54,7 +54,9 @@ def page_of(folder: Path) -> dict[tuple[str, str], int]:
     return dict(found)
 
 
-def test_readers_and_n_repeat_and_another_policy_joins_the_page(needles, tokenizer_folder, workspace, tmp_path, capsys):
+def test_readers_and_n_repeat_and_another_policy_joins_the_page(
+    needles, tokenizer_folder, workspace, tmp_path, capsys, caplog
+):
     more = save(list(stream(needles, 3)), tmp_path / "more.parquet")
     with serving() as server:
         server.reply = reply
@@ -71,6 +73,7 @@ def test_readers_and_n_repeat_and_another_policy_joins_the_page(needles, tokeniz
         assert server.posts == posts
     said = capsys.readouterr().err
     assert "n has 3 values for 2 files; give one for each, or one for all" in said and "no reader 'skim'" in said
+    assert "2 questions are in another file too, and are read once" in caplog.text
     assert page_of(tmp_path / "out") == {
         (policy, reader): n for policy, n in (("small", 3), ("other", 1)) for reader in ("overwrite", "truncated")
     }

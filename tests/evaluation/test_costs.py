@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from memagent_lib.evaluation import amount, cost_overview, costs, overview, score_and_cost, to_frame
+from memagent_lib.evaluation import amount, cost_overview, costs, overview, to_frame
 
 
 @pytest.fixture
@@ -56,11 +56,3 @@ def test_a_terminal_gets_costs_in_words(rows) -> None:
     assert row == {"task": "needle", "reader": "overwrite", "file": "a", "n": 3, "tokens": "100", "turns": "5",
                    "seconds (median)": "2", "(95 %)": "8.3", "GFLOPs": "2"}  # fmt: skip
     assert [amount(value) for value in (0.0123, 9.96, 10.4, 12345.0)] == ["0.012", "10", "10", "12,345"]
-
-
-def test_a_line_that_costs_more_for_the_same_is_not_pareto(rows) -> None:
-    table = score_and_cost(rows)
-    assert table["line"].tolist() == ["small", "large"] and table["n"].tolist() == [2, 2]
-    assert table["tokens"].tolist() == [95.0, 905.0] and table["pareto"].tolist() == [True, False]
-    equal = rows.assign(prompt_tokens=90.0)
-    assert score_and_cost(equal)["pareto"].tolist() == [True, True]
