@@ -40,7 +40,6 @@ examples:
 @click.option("--documents", metavar="N", type=int, help="Document length in documents of a format's pool.")
 @click.option("--chunk-tokens", metavar="N", type=int, help="Chunk length.  [default: the task's own; 5000 for a file]")
 @click.option("--rule", metavar="JUDGE", help="The judge, if not the task's own: boxed, ..., or FILE.py:NAME.")
-@click.option("--workers", metavar="N", type=int, default=1, help="Processes; they do not change the examples.")
 @click.option("--model", metavar="MODEL", help="Whose tokenizer counts.  [default: the one named in pyproject.toml]")
 @click.option("--first", metavar="N", type=int, default=0, help="Skip the first N questions of a file.")
 @click.option("--apart-from", metavar="FILE.parquet", multiple=True, help="Leave out questions that this data set has.")
@@ -73,7 +72,7 @@ def _make(task: str, settings: Sequence[str], out: str, o: dict[str, Any]) -> No
     require_parquet(out)
     n = 128 if o["n"] is None else o["n"]
     counting = find_model(o["model"] or default_model())
-    sizes = {name: o[name] for name in ("length_tokens", "chunks", "documents", "chunk_tokens", "workers", "rule")}
+    sizes = {name: o[name] for name in ("length_tokens", "chunks", "documents", "chunk_tokens", "rule")}
     examples = make(task, n, o["seed"] or 0, load_tokenizer(counting), **sizes, **parameters)
     _warn_of_guesses(o["rule"])
     written = _written(examples, n, out)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
-from types import SimpleNamespace
 from typing import Any
 
 from memagent_lib import settings
@@ -18,7 +14,6 @@ from memagent_lib.data.tasks import changes, counting, multihop, needles, prose_
 from memagent_lib.errors import nearest
 from memagent_lib.plugins import is_plugin, load_plugin, plugin_name
 from memagent_lib.scoring import judge_named
-from memagent_lib.system import die_with_parent
 from memagent_lib.text import Tokenizer
 
 FAMILIES = (needles, retrieval, counting, multihop, changes, prose_questions)
@@ -59,17 +54,16 @@ def make(
     chunks: int | None = None,
     documents: int | None = None,
     chunk_tokens: int | None = None,
-    workers: int = 1,
     rule: str | None = None,
     **parameters: Any,
 ) -> Iterator[Example]:
     """Return an iterator over ``n`` examples of a task. The length is in tokens, chunks or, for a pool, documents.
 
-    A seed yields the same examples for any number of ``workers`` and, except for the task ``needle``, the same
-    questions at every length. ``rule`` replaces the task's judge. Invalid arguments raise an error at once; a missing
-    file, or a length that the task cannot have, raises one only at the first example.
+    A seed yields the same questions at every length, except for the task ``needle``. ``rule`` replaces the task's
+    judge. Invalid arguments raise an error at once; a missing file, or a length that the task cannot have, raises one
+    only at the first example.
     """
-    configured(name, **parameters)  # only to raise for wrong parameters now; each worker configures its own task
+    task = configured(name, **parameters)
     if n < 1:
         raise ValueError(f"n must be at least 1, got {n}")
     if rule:
@@ -77,53 +71,15 @@ def make(
     if chunk_tokens is None:
         chunk_tokens = preset(name).chunk_tokens
     length = Length(tokens=length_tokens, chunks=chunks, documents=documents, chunk_tokens=chunk_tokens)
-    job = (name, parameters, seed, length, rule)
-    if workers > 1:
-        return _in_processes(job, n, tokenizer, min(workers, n))
-    return map(_Maker(*job, tokenizer).example, range(n))
+    key = ExampleKey(plugin_name(name), seed, 0, length)
+    meter = Meter(tokenizer)
 
-
-class _Maker:
-    """A task that makes the examples of a data set, with its counts of tokens."""
-
-    def __init__(
-        self,
-        name: str,
-        parameters: Mapping[str, Any],
-        seed: int,
-        length: Length,
-        rule: str | None,
-        tokenizer: Tokenizer,
-    ):
-        self.task = configured(name, **parameters)
-        self.key = ExampleKey(plugin_name(name), seed, 0, length)
-        self.rule = rule
-        self.meter = Meter(tokenizer)
-
-    def example(self, index: int) -> Example:
-        key = self.key._replace(index=index)
+    def example(index: int) -> Example:
+        own = key._replace(index=index)
         try:
-            example = self.task.plan(key).example(key, self.meter)
+            made = task.plan(own).example(own, meter)
         except ValueError as error:
             raise ValueError(f"task {key.name!r}: {error}") from error
-        return replace(example, rule=self.rule) if self.rule else example
+        return replace(made, rule=rule) if rule else made
 
-
-def _in_processes(job: tuple[Any, ...], n: int, tokenizer: Tokenizer, workers: int) -> Iterator[Example]:
-    context = multiprocessing.get_context("spawn")  # a fork would copy the threads' locks of a notebook or a trainer
-    with ProcessPoolExecutor(workers, context, _start_worker, (job, tokenizer.backend, os.getpid())) as pool:
-        yield from pool.map(_work, range(n))
-
-
-_worker: SimpleNamespace = SimpleNamespace()
-
-
-def _start_worker(job: tuple[Any, ...], backend: Any, parent: int) -> None:
-    die_with_parent(parent)
-    # Only the Rust tokenizer travels: importing transformers in every worker costs seconds and hundreds of megabytes.
-    # The task travels by name: a class in a user's file cannot be pickled.
-    _worker.maker = _Maker(*job, Tokenizer(SimpleNamespace(backend_tokenizer=backend)))
-
-
-def _work(index: int) -> Example:
-    return _worker.maker.example(index)
+    return map(example, range(n))

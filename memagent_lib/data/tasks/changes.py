@@ -7,15 +7,14 @@ is hidden in the document, at the end of a chain of keys.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated
 
 from annotated_types import Interval
 
 from memagent_lib.data.layout import Statement
-from memagent_lib.data.plans import AtLeastOne, DocumentPlan, ExampleKey, Preset, Task
+from memagent_lib.data.plans import AtLeastOne, DocumentPlan, ExampleKey, Preset
 from memagent_lib.data.tasks.multihop import MultiHop
 from memagent_lib.data.tasks.words import compound, distinct, english, identifier, number, story, terms
 
@@ -50,7 +49,6 @@ class Updates:
             answers=(values[last],),
             rule="contains",
             metadata={"entries": self.entries, "times": self.times, "stale": [values[i] for i in stale]},
-            decoys=tuple(map(_PRICE.format, things[1:])),
         )
 
 
@@ -80,29 +78,20 @@ class Ordering:
         )
 
 
-_INNER: Mapping[str, Task] = {
-    "multihop_2": MultiHop(),
-    "multihop_3": MultiHop(hops=3, shape="chain"),
-    "multihop_4": MultiHop(hops=4, shape="chain"),
-    "updates": Updates(),
-}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyChain:
-    """Questions of ``task``, each at the end of a chain of ``links`` keys.
+    """Bridge questions about a world, each at the end of a chain of ``links`` keys.
 
     Each entry of a chain links a key to the next. ``decoys`` other chains end in different questions that the document
     answers too.
     """
 
-    task: Literal["multihop_2", "multihop_3", "multihop_4", "updates"] = "multihop_2"
     links: AtLeastOne = 4
     decoys: AtLeastOne = 3
 
     def plan(self, key: ExampleKey) -> DocumentPlan:
         rng = key.rng()
-        inner = _INNER[self.task].plan(key)
+        inner = MultiHop().plan(key)
         # The document answers these too, so only the chain tells which question is meant.
         questions = [inner.question, *rng.sample(inner.decoys, self.decoys)]
         keys = distinct(identifier, self.links * len(questions), rng)

@@ -66,19 +66,12 @@ class WordsPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonWords:
-    """RULER's cwe: a list in which ``common`` words occur ``common_repeats`` times, others ``other_repeats`` times.
-
-    Unless they are set, these numbers are 6 and 1 below a length of :data:`SHORT_TOKENS`.
-    """
+    """RULER's cwe: a list in which ``common`` words occur 30 times, others 3 times; if it is short, 6 times and once."""
 
     common: AtLeastOne = 10
-    common_repeats: AtLeastOne = _REPEATS[0]
-    other_repeats: AtLeastOne = _REPEATS[1]
 
     def plan(self, key: ExampleKey) -> WordsPlan:
-        often, rarely = self.common_repeats, self.other_repeats
-        if (often, rarely) == _REPEATS and key.length.limit < SHORT_TOKENS:
-            often, rarely = _SHORT_REPEATS
+        often, rarely = _SHORT_REPEATS if key.length.limit < SHORT_TOKENS else _REPEATS
         # Two generators: the pool grows with the length, and the order of its words must not depend on that.
         order_seed = key.rng().getrandbits(64)
         rng = key.rng(f"{key.name} words")

@@ -14,7 +14,7 @@ from annotated_types import Ge
 
 from memagent_lib.data.examples import Example
 from memagent_lib.data.layout import Length, Meter, Statement, end_of_chunks, fill_chunks, insert
-from memagent_lib.data.plans import AtLeastOne, ExampleKey, Preset, Share
+from memagent_lib.data.plans import ExampleKey, Preset, Share
 from memagent_lib.data.tasks.words import terms
 
 ADJECTIVES = terms(
@@ -50,13 +50,11 @@ class NeedleTask:
     """Questions about the code of one thing. On average, a chunk also states the codes of ``distractors`` other things.
 
     ``half_matching`` is the share of other things whose name has the adjective or the noun of the thing in question,
-    but not both. ``half_alike`` is the share of other codes that begin with the first digit or digits of the answer.
+    but not both.
     """
 
     distractors: Annotated[float, Ge(0)] = 3.0
     half_matching: Share = 0.25
-    half_alike: Share = 0.0
-    digits: AtLeastOne = 4
 
     def plan(self, key: ExampleKey) -> NeedleTask:
         return self
@@ -70,11 +68,11 @@ class NeedleTask:
         # Unlike in other tasks, the question depends on the length, because existing data sets depend on this seed.
         rng = random.Random(f"needle {key.seed}-{key.index} {length.whole_chunks} {length.chunk_tokens}")
         name = random_name(rng)
-        code = random_code(rng, self.digits)
+        code = random_code(rng)
         needle = Statement.needed(sentence(name, code), rng.random())
         # More than can fit, so that the document ends at the cut and not because sentences ran out.
         enough = length.limit // _SHORTEST_SENTENCE_TOKENS + 2
-        others = [self._other_sentence(length, rng, name, code) for _ in range(enough)]
+        others = [self._other_sentence(length, rng, name) for _ in range(enough)]
         room = end_of_chunks(" ".join(others), length, meter.tokenizer)
         within = sum(end <= room for end in accumulate(len(text) + 1 for text in others))
         document, (span,), _ = fill_chunks(
@@ -92,14 +90,13 @@ class NeedleTask:
                 "chunk_tokens": length.chunk_tokens,
                 "depth": round(span.start / len(document), 4),
                 "half_matching": self.half_matching,
-                "half_alike": self.half_alike,
+                "half_alike": 0.0,  # no other code resembles the answer, but by chance
             },
         )
 
-    def _other_sentence(self, length: Length, rng: random.Random, name: tuple[str, str], code: str) -> str:
+    def _other_sentence(self, length: Length, rng: random.Random, name: tuple[str, str]) -> str:
         if rng.random() < self.distractors / (length.chunk_tokens * _SENTENCES_PER_TOKEN):
-            other = other_name(rng, name, self.half_matching)
-            return sentence(other, other_code(rng, code, self.half_alike))
+            return sentence(other_name(rng, name, self.half_matching), random_code(rng))
         return rng.choice(FILLER)
 
 
@@ -123,19 +120,8 @@ def other_name(rng: random.Random, name: tuple[str, str], half_matching: float) 
     return (name[0], noun) if rng.random() < 0.5 else (adjective, name[1])
 
 
-def random_code(rng: random.Random, digits: int) -> str:
-    return "".join(rng.choice("0123456789") for _ in range(digits))
-
-
-def other_code(rng: random.Random, code: str, half_alike: float) -> str:
-    """Draw a code for another thing. With probability ``half_alike`` it begins with the first digits of ``code``.
-
-    The remaining digits are random, so the result may by chance equal ``code``.
-    """
-    shared = 0
-    if len(code) > 1 and half_alike and rng.random() < half_alike:
-        shared = rng.randint(1, len(code) - 1)
-    return code[:shared] + random_code(rng, len(code) - shared)
+def random_code(rng: random.Random) -> str:
+    return "".join(rng.choice("0123456789") for _ in range(4))
 
 
 PRESETS = {

@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from annotated_types import Interval
 
@@ -65,6 +65,30 @@ class _Subject:
         self.kind = self.rng.choice(list(RELATIONS))
         self.relation = RELATIONS[self.kind]
 
+    def value(self) -> str:
+        """Draw a value of the question's relation."""
+        return self.relation.draw(self.rng)
+
+    def statement(self, name: str, value: str) -> str:
+        return _worded(self.relation.statements, self.rng, name, value)
+
+    def question(self, name: str) -> str:
+        return self.rng.choice(self.relation.questions).format(name=name)
+
+    def plan(
+        self, question: str, answer: str, statements: Sequence[Statement], text: str, crowd: float, **metadata: Any
+    ) -> DocumentPlan:
+        """Return the plan of a document in which ``statements`` stand among the sentences of ``text``."""
+        return DocumentPlan(
+            question=question,
+            answers=(answer,),
+            statements=tuple(statements),
+            filler=self._filler(text, crowd),
+            rule="boxed",
+            separator=" ",
+            metadata={"relation": self.kind, "text": text, **metadata},
+        )
+
     def _other(self, rng: random.Random) -> str:
         """Draw a person who is not near the question. Half of them share a first or a last name with those who are."""
         first = rng.choice(self._first[_NEAR:])
@@ -76,7 +100,7 @@ class _Subject:
             last = rng.choice(self._last[:_NEAR])
         return f"{first} {last}"
 
-    def filler(self, text: str, crowd: float) -> Filler:
+    def _filler(self, text: str, crowd: float) -> Filler:
         """Return the sentences of ``text`` from a random one on, and among them statements about people not near.
 
         The text begins anew after its last sentence. Half of the statements are of the question's ``kind``. What is
@@ -114,15 +138,11 @@ class Needles:
 
     def plan(self, key: ExampleKey) -> DocumentPlan:
         subject = _Subject(key, self.decoys)
-        rng = subject.rng
-        relation = subject.relation
-        named = subject.named
-        values = [relation.draw(rng) for _ in named]
-        stated = [_worded(relation.statements, rng, name, value) for name, value in zip(named, values, strict=True)]
-        question = rng.choice(relation.questions).format(name=named[0])
-        statements = [Statement.needed(text, rng.random(), i == 0) for i, text in enumerate(stated)]
-        filler = subject.filler(self.text, self.crowd)
-        return _plan(question, values[0], statements, filler, relation=subject.kind, text=self.text)
+        values = [subject.value() for _ in subject.named]
+        stated = [subject.statement(name, value) for name, value in zip(subject.named, values, strict=True)]
+        question = subject.question(subject.named[0])
+        statements = [Statement.needed(text, subject.rng.random(), i == 0) for i, text in enumerate(stated)]
+        return subject.plan(question, values[0], statements, self.text, self.crowd)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,25 +163,21 @@ class Unstated:
     def plan(self, key: ExampleKey) -> _OfTask:
         subject = _Subject(key, self.decoys)
         rng = subject.rng
-        relation = subject.relation
-        named = subject.named
+        target = subject.named[0]
         statements: list[Statement] = []
         answer = UNSTATED
-        for name in named:
-            value = relation.draw(rng)
+        for name in subject.named:
+            value = subject.value()
             depth = rng.random()
             if rng.random() >= self.absent:
-                statements.append(
-                    Statement.needed(_worded(relation.statements, rng, name, value), depth, name == named[0])
-                )
-                if name == named[0]:
+                statements.append(Statement.needed(subject.statement(name, value), depth, name == target))
+                if name == target:
                     answer = value
             other = RELATIONS[rng.choice([each for each in RELATIONS if each != subject.kind])]
             text = _worded(other.statements, rng, name, other.draw(rng))
-            statements.append(Statement.needed(text, rng.random(), False))
-        question = _OR_UNSTATED.format(question=rng.choice(relation.questions).format(name=named[0]))
-        filler = subject.filler(self.text, self.crowd)
-        plan = _plan(question, answer, statements, filler, relation=subject.kind, text=self.text)
+            statements.append(Statement(text, rng.random()))
+        question = _OR_UNSTATED.format(question=subject.question(target))
+        plan = subject.plan(question, answer, statements, self.text, self.crowd)
         return _OfTask("prose_absent" if answer == UNSTATED else "prose_stated", plan)
 
 
@@ -190,86 +206,58 @@ class Chronicle:
     def plan(self, key: ExampleKey) -> DocumentPlan:
         subject = _Subject(key, self.decoys)
         rng = subject.rng
-        relation = subject.relation
-        named = subject.named
+        target = subject.named[0]
         statements: list[Statement] = []
         latest: dict[str, str] = {}
         stale: list[str] = []
-        for name in named:
+        for name in subject.named:
             depths = sorted(rng.random() for _ in range(self.changes + 1))  # the first is that of the first value
             for number, depth in enumerate(depths):
-                value = _other_than(latest.get(name), relation.draw, rng)
-                if number and name == named[0]:
+                value = subject.value()
+                while value == latest.get(name):
+                    value = subject.value()
+                if number and name == target:
                     stale.append(latest[name])
                 latest[name] = value
-                text = _worded(relation.changes if number else relation.statements, rng, name, value)
-                statements.append(Statement.needed(text, depth, name == named[0] and number == self.changes))
-        latest_of = rng.choice(_WORDING["in_the_end"])
-        question = latest_of.format(question=rng.choice(relation.questions).format(name=named[0]))
-        filler = subject.filler(self.text, self.crowd)
-        metadata = {"relation": subject.kind, "changes": self.changes, "stale": stale, "text": self.text}
-        return _plan(question, latest[named[0]], statements, filler, **metadata)
+                wordings = subject.relation.changes if number else subject.relation.statements
+                is_needed = name == target and number == self.changes
+                statements.append(Statement.needed(_worded(wordings, rng, name, value), depth, is_needed))
+        question = rng.choice(_WORDING["in_the_end"]).format(question=subject.question(target))
+        found = {"changes": self.changes, "stale": stale}
+        return subject.plan(question, latest[target], statements, self.text, self.crowd, **found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoHops:
     """Questions about a person who is named only by a link to another, such as the teacher of someone.
 
-    The document states ``decoys`` more chains of the same link and relation. In ``forward`` order each link comes
-    before the statement that it leads to, so a reader knows whom to look for; ``any`` order is random. ``crowd`` is as
-    in :class:`Needles`.
+    The document states ``decoys`` more chains of the same link and relation. Each link comes before the statement that
+    it leads to, so a reader knows whom to look for. ``crowd`` is as in :class:`Needles`.
     """
 
     text: str = "opticks"
     decoys: Annotated[int, Interval(ge=0, le=_NEAR * _NEAR // 2 - 1)] = 2
     crowd: Share = 0.1
-    order: Literal["forward", "any"] = "forward"
 
     def plan(self, key: ExampleKey) -> DocumentPlan:
         subject = _Subject(key, self.decoys)
         rng = subject.rng
-        relation = subject.relation
-        named = subject.named
         link = rng.choice(LINKS)
         linked = subject.near[-self.decoys - 1 :]  # ``decoys`` is so limited that nobody is in both groups
-        values = [relation.draw(rng) for _ in named]
+        values = [subject.value() for _ in subject.named]
         statements: list[Statement] = []
-        for name, other, value in zip(named, linked, values, strict=True):
-            depths = [rng.random(), rng.random()]
-            if self.order == "forward":
-                depths.sort()
+        for number, (name, other, value) in enumerate(zip(subject.named, linked, values, strict=True)):
+            depths = sorted((rng.random(), rng.random()))
             first = rng.choice(_WORDING["linked"]).format(link=link, name=name, value=other)
-            second = _worded(relation.statements, rng, other, value)
-            is_needed = name == named[0]
-            statements.append(Statement.needed(first, depths[0], is_needed))
-            statements.append(Statement.needed(second, depths[1], is_needed))
-        question = rng.choice(relation.questions).format(name=f"the {link} of {named[0]}")
-        filler = subject.filler(self.text, self.crowd)
-        metadata = {"relation": subject.kind, "link": link, "order": self.order, "text": self.text}
-        return _plan(question, values[0], statements, filler, **metadata)
+            statements.append(Statement.needed(first, depths[0], number == 0))
+            statements.append(Statement.needed(subject.statement(other, value), depths[1], number == 0))
+        question = subject.question(f"the {link} of {subject.named[0]}")
+        found = {"link": link, "order": "forward"}
+        return subject.plan(question, values[0], statements, self.text, self.crowd, **found)
 
 
 def _worded(wordings: Sequence[str], rng: random.Random, name: str, value: str) -> str:
     return rng.choice(wordings).format(name=name, value=value)
-
-
-def _other_than(value: str | None, draw: Callable[[random.Random], str], rng: random.Random) -> str:
-    drawn = draw(rng)
-    while drawn == value:
-        drawn = draw(rng)
-    return drawn
-
-
-def _plan(question: str, answer: str, statements: Sequence[Statement], filler: Filler, **metadata: Any) -> DocumentPlan:
-    return DocumentPlan(
-        question=question,
-        answers=(answer,),
-        statements=tuple(statements),
-        filler=filler,
-        rule="boxed",
-        separator=" ",
-        metadata=metadata,
-    )
 
 
 def _preset(task: Task, description: str, chance: float = 0.0) -> Preset:

@@ -8,10 +8,9 @@ from __future__ import annotations
 import random
 import re
 import string
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Literal
 
 from memagent_lib.data.formats import read_pool
@@ -21,7 +20,6 @@ from memagent_lib.data.plans import (
     DocumentPlan,
     ExampleKey,
     Filler,
-    NotNegative,
     Preset,
     Share,
     Task,
@@ -63,7 +61,6 @@ class Niah:
     queries: AtLeastOne = 1
     depth: Share | None = None
     haystack_path: str | None = None
-    repeat_haystack: bool = False
 
     def __post_init__(self) -> None:
         if self.queries > self.keys:
@@ -105,7 +102,7 @@ class Niah:
         if self.haystack == "prose":
             return prose(seed)
         if self.haystack == "essays":
-            return essays(self.haystack_path, self.repeat_haystack)
+            return essays(self.haystack_path)
         # Other needles as filler, none of them about a key of the example.
         draw_key = KINDS[self.key_kind][0]
         draw_value = KINDS[self.value_kind][0]
@@ -144,16 +141,10 @@ class Tracing:
         )
 
 
-def essays(path: str | None, repeat: bool) -> Filler:
-    """Return the sentences of a text file or folder as filler, in order, and again and again if ``repeat`` is set."""
+def essays(path: str | None) -> Filler:
+    """Return the sentences of a text file or folder as filler, in order, and again and again, as RULER does."""
     sentences = essay_sentences(path)
-
-    def units() -> Iterator[str]:
-        yield from sentences
-        while repeat:
-            yield from sentences
-
-    return Filler(units, f"the haystack {path} (repeat_haystack=true starts it again, as RULER does)")
+    return Filler(lambda: cycle(sentences))
 
 
 @lru_cache(maxsize=4)
@@ -173,13 +164,11 @@ def essay_sentences(path: str | None) -> tuple[str, ...]:
 class DocumentQuestions:
     """The questions of a file, each over as many of the file's documents as the length requires.
 
-    The seed determines the order of the questions, and the examples begin with question number ``first`` of that order.
-    Data sets of one seed share no question if their ranges of numbers do not overlap.
+    The seed determines the order of the questions.
     """
 
     kind: Literal["squad", "hotpot"]
     pool_path: str | None = None
-    first: NotNegative = 0
     rule: str = "contains"
 
     def plan(self, key: ExampleKey) -> DocumentPlan:
@@ -187,10 +176,9 @@ class DocumentQuestions:
             raise ValueError(f"this task takes its questions from a file; set pool_path to {_SOURCES[self.kind]}")
         pool = read_pool(expanded(self.pool_path), self.kind)
         questions = _ordered(pool, key.seed)
-        number = self.first + key.index
-        if number >= len(questions):
+        if key.index >= len(questions):
             raise ValueError(f"{self.pool_path} has {len(questions):,} questions; request fewer examples")
-        return pool.plan(questions[number], key, self.rule)
+        return pool.plan(questions[key.index], key, self.rule)
 
 
 @lru_cache(maxsize=2)
