@@ -78,8 +78,5 @@ def _numbers(value: Any) -> Iterator[int]:
             yield from _numbers(part)
 
 
-def note(path: str | Path) -> str:
-    return "BEAM's own judge is a model that checks a rubric: memagent evaluate --judge"
-
-
-FORMAT = Format(files="BEAM's records", examples=examples, note=note)
+NOTE = "BEAM's own judge is a model that checks a rubric: memagent evaluate --judge"
+FORMAT = Format(files="BEAM's records", examples=examples, note=NOTE)

@@ -71,11 +71,8 @@ def _conversation(conversation: Mapping[str, Any]) -> tuple[str, dict[str, Span]
     return layout.text.rstrip(), dict(zip(positions, layout.spans, strict=True))
 
 
-def note(path: str | Path) -> str:
-    return (
-        "LoCoMo's own F1 is of stemmed words, and its adversarial questions offer two answers; most reports have a "
-        "model as the judge (memagent evaluate --judge), and leave the adversarial questions out"
-    )
-
-
-FORMAT = Format(files="LoCoMo's records", examples=examples, note=note)
+NOTE = (
+    "LoCoMo's own F1 is of stemmed words, and its adversarial questions offer two answers; most reports have a "
+    "model as the judge (memagent evaluate --judge), and leave the adversarial questions out"
+)
+FORMAT = Format(files="LoCoMo's records", examples=examples, note=NOTE)

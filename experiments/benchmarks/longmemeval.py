@@ -108,11 +108,8 @@ def judge_prompt(example: Example, reply: str) -> str:
     return WORDS.get(kind, _PLAIN).format(question=question, answers="\n".join(example.answers), reply=reply)
 
 
-def note(path: str | Path) -> str:
-    return (
-        "LongMemEval's own judge is a model (experiments/benchmarks/longmemeval.py); the rule fails nearly all replies "
-        "to questions of preference, whose answer is a rubric"
-    )
-
-
-FORMAT = Format(files="LongMemEval's records", examples=examples, note=note)
+NOTE = (
+    "LongMemEval's own judge is a model (experiments/benchmarks/longmemeval.py); the rule fails nearly all replies "
+    "to questions of preference, whose answer is a rubric"
+)
+FORMAT = Format(files="LongMemEval's records", examples=examples, note=NOTE)

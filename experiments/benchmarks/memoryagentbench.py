@@ -73,11 +73,8 @@ def exact_match(found: str, answer: str) -> bool:
     return normalise(answer) in (normalise(found), normalise(part))
 
 
-def note(path: str | Path, source: str = "") -> str:
-    return "MemoryAgentBench judges longmemeval and infbench_sum by a model: memagent evaluate --judge"
-
-
-FORMAT = Format(files="MemoryAgentBench's records", examples=examples, note=note)
+NOTE = "MemoryAgentBench judges longmemeval and infbench_sum by a model: memagent evaluate --judge"
+FORMAT = Format(files="MemoryAgentBench's records", examples=examples, note=NOTE)
 JUDGES = {
     "memoryagentbench/substring": AnyAnswer(box_or_all, lambda found, answer: normalise(answer) in normalise(found)),
     "memoryagentbench/exact": AnyAnswer(box_or_all, exact_match),

@@ -24,7 +24,7 @@ examples:
   memagent data my_task.py:riddle --chunks 16 --out riddles.parquet          a task of your own
   memagent data vt --length-tokens 32000 --n 200 --out vt.parquet
   memagent data --from hotpot hotpot_train_v1.1.json --documents 200 --n 8192 --rule boxed --out train.parquet
-  memagent data --from plain mine.csv --out mine.parquet           columns question, document, answers; or .xlsx, .jsonl
+  memagent data --from plain mine.csv --out mine.parquet           columns question, document, answers; or .jsonl
 """
 
 
@@ -81,10 +81,10 @@ def _make(task: str, settings: Sequence[str], out: str, o: dict[str, Any]) -> No
 
 
 def _convert(form: str, words: Sequence[str], out: str, o: dict[str, Any]) -> None:
-    from memagent_lib.data import Length, Selection, convert, require_options, require_parquet
+    from memagent_lib.data import Length, Selection, convert, format_named, require_options, require_parquet
     from memagent_lib.paths import require_apart
 
-    # Texts, whatever they look like: a sheet or a column may be called 2024.
+    # Texts, whatever they look like: a column may be called 2024.
     settings = dict(word.split("=", 1) for word in words if "=" in word and not Path(word).exists())
     paths = [word for word in words if "=" not in word or Path(word).exists()]
     rule = settings.pop("rule", o["rule"])
@@ -106,8 +106,8 @@ def _convert(form: str, words: Sequence[str], out: str, o: dict[str, Any]) -> No
         for agent in agents:
             agent.close()
     written = _written(examples, len(chosen.questions), out)
-    for note in chosen.notes:
-        print(note)
+    if format_named(form).note:
+        print(format_named(form).note)
     print(f"{len(chosen.questions):,} questions of {', '.join(paths)} in {written} ({chosen.summary()})")
     look_next(command=f"memagent evaluate {shlex.quote(written)} --model MODEL --out FOLDER")
 

@@ -5,18 +5,7 @@ not part of it; the caller passes the agents for the no-context filter.
 """
 
 from memagent_lib.data.examples import Example, Span, data_hash
-from memagent_lib.data.formats import (
-    FOLLOW_DOCUMENT,
-    FORMATS,
-    Format,
-    accepted_answers,
-    format_named,
-    format_names,
-    read_original,
-    require_options,
-    texts,
-    written_value,
-)
+from memagent_lib.data.formats import FORMATS, Format, format_named, format_names, read_original, require_options
 from memagent_lib.data.layout import (
     Layout,
     Length,
@@ -37,10 +26,12 @@ from memagent_lib.data.plans import (
     Share,
     in_order,
 )
+from memagent_lib.data.published_files import FOLLOW_DOCUMENT
+from memagent_lib.data.records import accepted_answers, texts, written_value
 from memagent_lib.data.selection import Selection, convert, known_without_document
-from memagent_lib.data.splits import data_files, make_splits, split_file
 from memagent_lib.data.storage import (
     count,
+    data_files,
     is_as_saved,
     load,
     require_parquet,
@@ -48,7 +39,18 @@ from memagent_lib.data.storage import (
     stream,
     stream_records,
 )
-from memagent_lib.data.tasks import TASKS, configured, make, noise, preset, prose, prose_stock, terms
+from memagent_lib.data.tasks import (
+    TASKS,
+    configured,
+    make,
+    make_splits,
+    noise,
+    preset,
+    prose,
+    prose_stock,
+    split_file,
+    terms,
+)
 
 __all__ = [
     "FOLLOW_DOCUMENT", "FORMATS", "TASKS", "AtLeastOne", "DocumentPlan", "Example", "ExampleKey", "Filler", "Format",

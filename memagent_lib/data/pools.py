@@ -12,7 +12,7 @@ import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, wraps
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -55,14 +55,12 @@ AnyQuestion = TypeVar("AnyQuestion", Example, PoolQuestion)
 class Pool:
     """The distinct documents of a file, and its questions in the file's order.
 
-    ``incomplete`` of the questions need a document that the file lacks. ``unanswerable`` more questions are left out,
-    because the file marks them as such.
+    ``unanswerable`` more questions are left out, because the file marks them as such or lacks documents that they need.
     """
 
     documents: tuple[str, ...] = field(repr=False)
     questions: tuple[PoolQuestion, ...] = field(repr=False)
     source: str
-    incomplete: int = 0
     unanswerable: int = 0
 
     def own_example(self, question: PoolQuestion, task: str) -> Example:
@@ -110,19 +108,14 @@ class Pool:
         return tuple(spans or [Span(0, len(self.documents[document]))])
 
 
-def read_once(read: Callable[[str | Path], Pool]) -> Callable[[str | Path], Pool]:
-    """Return ``read`` such that it reads a file again only if the file has changed, or after two other files."""
+def read_once(read: Callable[[str], Pool], path: str | Path) -> Pool:
+    """Return ``read(path)``. The file is read again only if it has changed, or after two other files."""
+    return _version(read, str(path), os.stat(path).st_mtime_ns)
 
-    @lru_cache(maxsize=2)  # a training and a test file
-    def version(path: str, changed_ns: int, size: int) -> Pool:
-        return read(path)
 
-    @wraps(read)
-    def latest(path: str | Path) -> Pool:
-        state = os.stat(path)
-        return version(str(path), state.st_mtime_ns, state.st_size)
-
-    return latest
+@lru_cache(maxsize=2)  # a training and a test file
+def _version(read: Callable[[str], Pool], path: str, changed_ns: int) -> Pool:
+    return read(path)
 
 
 def other_documents(

@@ -75,14 +75,13 @@ class Selection:
 
 @dataclass(slots=True)
 class Selected:
-    """The selected questions in order, how many were left out for each reason, and notes on how files were read."""
+    """The selected questions in order, and how many were left out for each reason."""
 
     in_other_files: int
     questions: list[Question] = field(default_factory=list)
     known: int = 0
     failed: int = 0
     unanswerable: int = 0
-    notes: list[str] = field(default_factory=list)
 
     def summary(self) -> str:
         """Return a phrase with the number of questions left out for each reason."""
@@ -123,8 +122,6 @@ def convert(
     else:
         selected, examples = _as_they_are(form, paths, selection, options)
     selected.unanswerable += sum(pool.unanswerable for pool in pools)
-    notes = (known.note(path, **options) for path in paths)
-    selected.notes = list(dict.fromkeys(filter(None, notes)))  # a note about the format is the same for every file
     return selected, (replace(example, rule=rule) if rule else example for example in examples)
 
 

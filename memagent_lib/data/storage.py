@@ -13,11 +13,15 @@ import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memagent_lib.data.examples import Example
 from memagent_lib.errors import MissingFile, one_line
-from memagent_lib.paths import replacing, require_replaceable
+from memagent_lib.paths import replacing, require_replaceable, shortest_ends
+from memagent_lib.text import Tokenizer
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 GROUP_ROWS = 4096
 GROUP_CHARS = 1 << 24
@@ -25,6 +29,11 @@ GROUP_CHARS = 1 << 24
 READ_CHARS = 1 << 30
 """A row group always ends before its expanded rows exceed this, because some readers stop at 2 GB."""
 COLUMNS = ("data_source", "agent_name", "ability", "prompt", "reward_model", "document", "extra_info")
+FRAMES = {
+    "examples": ("example", "task", "tokens", "characters", "facts", "file"),
+    "depths": ("example", "task", "fact", "depth", "text", "file"),
+    "gold": ("example", "task", "gold", "place", "documents", "depth", "file"),
+}
 _WRITER: dict[str, Any] = {
     "compression": "zstd",
     "compression_level": 1,
@@ -128,6 +137,35 @@ def count(path: str | Path) -> int:
     import pyarrow.parquet as pq
 
     return pq.read_metadata(_checked(path)).num_rows
+
+
+def data_files(paths: Iterable[str | Path], tokenizer: Tokenizer | None = None) -> dict[str, pd.DataFrame]:
+    """Return three frames that describe files of examples; :func:`memagent_lib.plots.data_overview` draws them.
+
+    ``examples`` has a row per example; ``tokenizer`` counts its tokens if they are not recorded. ``depths`` has a row
+    per piece of evidence, with its depth as a share of the document's characters. ``gold`` has a row per gold document
+    whose position among the documents is recorded, from 0. The column ``file`` has the name of the row's file without
+    its suffix, with as much of its folder as tells it from the others.
+    """
+    import pandas as pd
+
+    rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in FRAMES}
+    for path, end in shortest_ends(paths).items():
+        file = str(Path(end).with_suffix(""))
+        for example in stream(path):
+            named = (example.id, example.task)
+            tokens = example.metadata.get("tokens")
+            if not tokens and tokenizer:
+                tokens = tokenizer.count(example.document)
+            size = len(example.document)
+            rows["examples"].append((*named, tokens, size, len(example.evidence), file))
+            for i, (start, end) in enumerate(example.evidence):
+                rows["depths"].append((*named, i, start / size, example.document[start:end], file))
+            for i, place in enumerate(example.metadata.get("gold_places", ())):
+                documents = example.metadata["documents"]
+                depth = place / max(1, documents - 1)  # the only document has depth 0
+                rows["gold"].append((*named, i, place, documents, depth, file))
+    return {name: pd.DataFrame(rows[name], columns=columns) for name, columns in FRAMES.items()}
 
 
 def _groups(examples: Iterable[Example]) -> Iterator[list[Example]]:

@@ -11,7 +11,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from document_files import xlsx
 from foreign_records import OPTIONS, RECORDS
 
 from memagent_lib.cli import main
@@ -98,16 +97,16 @@ def test_hotpot_in_the_hubs_forms_is_the_same_as_in_its_own(tmp_path, hotpot_fil
     assert read(lines(tmp_path / "hub.jsonl", *columns), "hotpot") == own
 
 
-def test_supporting_facts_that_are_nowhere_are_no_evidence_and_noted(tmp_path):
-    record = RECORDS["hotpot"] | {"supporting_facts": [["A", 0], ["A", 7], ["Z", 0]]}
+def test_supporting_facts_that_are_nowhere_are_no_evidence_and_questions_without_theirs_left_out(tmp_path):
+    record = RECORDS["hotpot"] | {"supporting_facts": [["A", 0], ["A", 7]]}
     context = [["A", ["Ann came.", " She left."]], ["A", ["Nothing."]]]
     path = lines(tmp_path / "h.json", record | {"context": context})
     (example,) = read(path, "hotpot")
     assert [example.document[s.start : s.end] for s in example.evidence] == ["Ann came.", "Nothing."]
-    (note,) = convert("hotpot", path, Selection())[0].notes
-    assert "1 of 1 questions lack a paragraph" in note
-    lines(tmp_path / "h.json", RECORDS["hotpot"] | {"answer": "changed"})  # a pool is read again when its file changes
-    assert [e.answers for e in read(path, "hotpot")] == [("changed",)]
+    # A pool is read again when its file changes.
+    lines(tmp_path / "h.json", RECORDS["hotpot"], record | {"context": context[:1], "supporting_facts": [["Z", 0]]})
+    chosen, examples = convert("hotpot", path, Selection())
+    assert (len(list(examples)), chosen.unanswerable) == (1, 1)
 
 
 def test_squad_has_answerable_questions_with_their_spans(squad_file, tmp_path):
@@ -137,7 +136,7 @@ def test_a_questions_own_documents_come_before_others(name, tokenizer, request):
     with pytest.raises(ValueError, match="pool"):
         list(make(name, 1, 3, tokenizer, documents=5000, pool_path=path))
     with pytest.raises(ValueError, match="questions"):
-        list(make(name, 99, 3, tokenizer, documents=4, first=50, pool_path=path))
+        list(make(name, 99, 3, tokenizer, documents=4, pool_path=path))
 
 
 def test_memagents_training_and_evaluation_files_are_read(tmp_path, tokenizer, hotpot_file):
@@ -219,20 +218,16 @@ def test_answers_of_public_shapes_are_read(answers, right, tmp_path):
 
 
 SHAPES = [
-    ({"query": "Who?", "passage": "Odo paid.", "target": "Odo"}, "Odo paid."),
     ({"question": "Who?", "context": "Odo paid.", "answer": "Odo"}, "Odo paid."),
-    ({"instruction": "Who?", "input": "Odo paid.", "output": "Odo"}, "Odo paid."),
-    ({"question": "Who?", "document": "Odo paid.", "context": "other", "answer": "Odo"}, "Odo paid."),
-    ({"question": "Who?", "ctxs": [{"title": "Rent", "text": "Odo paid."}], "answers": ["Odo"]}, "Rent\nOdo paid."),
-    ({"question": "Who?", "contexts": ["Odo paid.", "Ada left."], "answer": "Odo"}, "Odo paid.\n\nAda left."),
-    ({"question": "Who?", "paragraphs": [{"paragraph_text": "Odo paid."}], "answer": "Odo"}, "Odo paid."),
-    ({"question": "Who?", "contexts": "['Odo paid.', \"It's late.\"]", "answer": "Odo"}, "Odo paid.\n\nIt's late."),
+    ({"question": "Who?", "document": [{"title": "Rent", "text": "Odo paid."}], "answers": ["Odo"]}, "Rent\nOdo paid."),
+    ({"question": "Who?", "context": ["Odo paid.", "Ada left."], "answer": "Odo"}, "Odo paid.\n\nAda left."),
+    ({"question": "Who?", "context": "['Odo paid.', \"It's late.\"]", "answer": "Odo"}, "Odo paid.\n\nIt's late."),
     ({"question": "Who?", "document": "[Scene] Odo paid. [Exit]", "answer": "Odo"}, "[Scene] Odo paid. [Exit]"),
 ]
 
 
 @pytest.mark.parametrize(("record", "document"), SHAPES)
-def test_question_document_and_answer_have_many_names(record, document, tmp_path):
+def test_documents_and_answers_have_two_names_and_several_shapes(record, document, tmp_path):
     (example,) = read(lines(tmp_path / "mine.jsonl", {"id": None, **record}), "plain")
     assert (example.id, example.question, example.document) == ("mine-1", "Who?", document)
     assert example.answers == ("Odo",)
@@ -245,6 +240,7 @@ REFUSED = [
     (QUESTION | {"answers": {"label": 1}}, "label"),
     (QUESTION | {"answers": float("nan")}, "nan"),
     (QUESTION, "answers=FIELD"),
+    (QUESTION | {"context": "other", "answers": "a"}, "document=FIELD"),
     ({"question": "Who?", "document": " ", "answers": ["Odo"]}, "document"),
     ({"question": " ", "document": "d", "answers": ["Odo"]}, "question"),
     ({"question": "q", "context": [{"body": "x"}], "answer": "a"}, ""),
@@ -266,21 +262,10 @@ def test_records_without_an_answer_are_left_out_and_counted_and_fields_named(tmp
     flags = [{"answerable": False}, {"is_impossible": True}, {"unanswerable": True}]
     rows = [{"query": "Who?", "text": "Odo paid.", "label": answer} for answer in (["Odo"], nothing)]
     lines(tmp_path / "mine.jsonl", *rows, *(rows[0] | flag for flag in flags))
-    assert main(["data", "--from", "plain", "mine.jsonl", "answers=label", "--out", "mine.parquet"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith("mine.jsonl: question from 'query', document from 'text', answers from 'label'\n1 quest")
-    assert "4 left out as unanswerable" in printed
+    names = ["question=query", "document=text", "answers=label"]
+    assert main(["data", "--from", "plain", "mine.jsonl", *names, "--out", "mine.parquet"]) == 0
+    assert "4 left out as unanswerable" in capsys.readouterr().out
     assert [example.answers for example in load("mine.parquet")] == [("Odo",)]
-
-
-def cells(*rows) -> str:
-    """The rows of a sheet, of texts and numbers, as an .xlsx has them."""
-
-    def cell(value) -> str:
-        is_number = isinstance(value, float)
-        return f"<c><v>{value}</v></c>" if is_number else f'<c t="inlineStr"><is><t>{value}</t></is></c>'
-
-    return "".join(f"<row>{''.join(map(cell, row))}</row>" for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -290,30 +275,13 @@ def cells(*rows) -> str:
         ("x.csv", 'question;document;answers\n"Who, then?";"Odo\npaid ""1,200"".";00123\n'),
         ("x.tsv", 'question\tdocument\tanswers\nWho, then?\t"Odo\npaid ""1,200""."\t00123\n'),
         ("x.csv", 'question\tdocument\tanswers\nWho, then?\t"Odo\npaid ""1,200""."\t00123\n'.encode("utf-16")),
-        ("x.xlsx", xlsx(cells(["question", "document", "answers"], ["Who, then?", 'Odo\npaid "1,200".', "00123"]))),
     ],
 )
-def test_tables_of_office_programs_keep_texts_as_they_are(name, content, tmp_path):
+def test_csv_of_office_programs_keep_texts_as_they_are(name, content, tmp_path):
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     (example,) = read(tmp_path / name, "plain")
     assert (example.question, example.document) == ("Who, then?", 'Odo\npaid "1,200".')
     assert example.answers == ("00123",)
-
-
-def test_a_spreadsheet_gives_the_rows_of_its_one_filled_sheet(tmp_path):
-    path = tmp_path / "x.xlsx"
-    rows = cells(["id", "question", "document", 2024.0], [7.0, "How many?", "Three.", 3.0])
-    path.write_bytes(xlsx(rows))
-    (example,) = read(path, "plain", answers="2024")
-    assert example.answers == ("3",)
-    path.write_bytes(xlsx(rows, hidden=rows))
-    for sheet in (None, "New"):
-        with pytest.raises(ValueError, match="Rent, Secret; choose one with sheet=NAME"):
-            read(path, "plain", answers="2024", sheet=sheet)
-    assert len(read(path, "plain", answers="2024", sheet="Rent")) == 1
-    path.write_bytes(xlsx(cells(["question", "document", "answer"], ["q", "d" * 32_767, "a"])))
-    with pytest.raises(ValueError, match="32,767 characters"):
-        read(path, "plain")
 
 
 BROKEN = [
@@ -327,7 +295,6 @@ BROKEN = [
     ("x.csv", "question,document,answer\nq,,a\n"),
     ("x.csv", ""),
     ("x.csv", "question,document,answer\nq,caf\xe9,a\n".encode("latin-1")),
-    ("x.xlsx", "PK\x03\x04 and no more"),
     ("x.jsonl", b"\x1f\x8b packed"),
 ]
 

@@ -8,19 +8,15 @@ from __future__ import annotations
 import json
 import random
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
-import psutil
 import pytest
 from oracles import box, oracle
 from pocket import fair_task, pocket_task
-from waiting import has_ended, wait_for
 
-from memagent_lib.data import TASKS, Example, configured, data_hash, make, preset, save
-from memagent_lib.data.tasks import texts
+from memagent_lib.data import TASKS, Example, configured, make, preset
+from memagent_lib.data.tasks import words
 from memagent_lib.data.tasks.words import distinct
 from memagent_lib.errors import MissingFile
 from memagent_lib.scoring import score
@@ -75,7 +71,7 @@ def test_rulers_thirteen_tasks_have_rulers_parameters():
         task = TASKS[name].task
         assert (task.haystack, task.key_kind, task.value_kind, task.keys, task.values, task.queries) == expected
     assert (TASKS["vt"].task.chains, TASKS["vt"].task.hops) == (1, 4)
-    assert (TASKS["cwe"].task.common_repeats, TASKS["cwe"].task.other_repeats, TASKS["cwe"].task.common) == (30, 3, 10)
+    assert TASKS["cwe"].task.common == 10
     assert (TASKS["fwe"].task.alpha, TASKS["fwe"].task.top) == (2.0, 3)
     assert (TASKS["qa_1"].task.kind, TASKS["qa_2"].task.kind) == ("squad", "hotpot")
     assert sum(preset.family == "RULER" for preset in TASKS.values()) == 13
@@ -114,12 +110,6 @@ def test_an_oracle_answers_every_example_and_the_evidence_has_the_answer(name, t
             assert all(answer in text for answer in example.answers)
 
 
-@pytest.mark.parametrize("task", ["multihop_3", "multihop_4", "updates"])
-def test_an_oracle_follows_a_chain_of_keys(task, tokenizer):
-    for example in make("keychain", 4, 5, tokenizer, length_tokens=9000, task=task, links=3, decoys=2):
-        assert score(example.rule, oracle(example), example.answers).value == 1.0
-
-
 @pytest.mark.parametrize("name", [n for n in OFFLINE if n not in ("keychain", "cwe", "fwe")])
 @pytest.mark.parametrize("n", [60, pytest.param(500, marks=pytest.mark.long)])
 def test_a_reader_without_the_document_scores_chance(name, n, tokenizer):
@@ -138,13 +128,12 @@ def test_a_reader_without_the_document_scores_chance(name, n, tokenizer):
 
 
 def test_counted_words_have_rulers_frequencies(tokenizer):
-    (words,) = make("cwe", 1, 1, tokenizer, length_tokens=20_000)
-    counts = Counter(words.document.split())
-    assert [counts[word] for word in words.answers] == [30] * 10
-    assert max(counts[word] for word in counts.keys() - set(words.answers)) == 3
+    (listed,) = make("cwe", 1, 1, tokenizer, length_tokens=20_000)
+    counts = Counter(listed.document.split())
+    assert [counts[word] for word in listed.answers] == [30] * 10
+    assert max(counts[word] for word in counts.keys() - set(listed.answers)) == 3
     (few,) = make("cwe", 1, 1, tokenizer, length_tokens=2500)
-    (stated,) = make("cwe", 1, 1, tokenizer, length_tokens=2500, common_repeats=12, other_repeats=2)
-    assert (few.metadata["counts"], stated.metadata["counts"]) == ([6] * 10, [12] * 10)
+    assert few.metadata["counts"] == [6] * 10
     (example,) = make("fwe", 1, 1, tokenizer, length_tokens=9000)
     first, second, third = example.metadata["counts"]
     assert (first / second, first / third) == (pytest.approx(9 / 4, rel=0.05), pytest.approx(4, rel=0.08))
@@ -152,42 +141,17 @@ def test_counted_words_have_rulers_frequencies(tokenizer):
         list(make("fwe", 1, 1, tokenizer, length_tokens=40))
 
 
-def test_half_alike_is_the_share_of_codes_that_begin_alike(tokenizer):
-    shares = []
-    for half_alike in (0.0, 0.5, 1.0):
-        found = []
-        for example in make("needle", 20, 3, tokenizer, chunks=4, half_alike=half_alike):
-            (value,) = example.answers
-            others = [code for code in re.findall(r" is (\d{4})\.", example.document) if code != value]
-            found += [code[0] == value[0] for code in others]
-        shares.append(sum(found) / len(found))
-    assert shares == pytest.approx([0.1, 0.55, 1.0], abs=0.07)  # one in ten begins alike by chance
-
-
-def test_any_number_of_workers_makes_the_same_bytes(tokenizer, tmp_path):
-    def file(workers: int) -> str:
-        made = make("multihop_2", 5, 3, tokenizer, length_tokens=4500, workers=workers)
-        return data_hash(save(made, tmp_path / f"{workers}.parquet"))
-
-    assert file(1) == file(2)
-    with pytest.raises(ValueError, match="task 'vt'"):
-        list(make("vt", 3, 1, tokenizer, length_tokens=30, workers=2))
-
-
 WRONG = [
     ("nih", {}, "nih.*niah_single_1"),
     ("vt", {"hop": 3}, "hop"),
     ("vt", {"hops": 0}, "hops"),
     ("vt", {"hops": "four"}, "hops"),
-    ("needle", {"half_alike": 1.5}, "half_alike"),
     ("niah_single_1", {"haystack": "hay"}, "haystack"),
     ("niah_single_1", {"queries": 2}, "queries"),
     ("multihop_2", {"hops": 3}, "hops"),
     ("multihop_2", {"decoys": 65}, "decoys"),
     ("fwe", {"alpha": 1.0}, "alpha"),
     ("ordering", {"events": 40}, "events"),
-    ("keychain", {"task": "cwe"}, "task"),
-    ("qa_1", {"first": -1}, "first"),
     ("vt", {"n": 0}, "n must"),
     ("vt", {"chunks": 2}, "length_tokens"),
     ("vt", {"length_tokens": 0}, "length_tokens"),
@@ -204,7 +168,6 @@ def test_a_wrong_argument_is_refused_by_name_before_anything_is_made(name, argum
 LATE = [
     ("niah_single_2", {}, MissingFile, "haystack_path"),
     ("niah_single_2", {"haystack_path": "{folder}/nowhere"}, MissingFile, "haystack_path"),
-    ("niah_single_2", {"haystack_path": "{folder}/one.txt"}, ValueError, "repeat_haystack"),
     ("niah_single_2", {"haystack_path": "{folder}/bad"}, ValueError, "line 3"),
     ("qa_1", {}, ValueError, "pool_path"),
     ("qa_1", {"pool_path": "nowhere.json"}, MissingFile, "nowhere.json"),
@@ -223,48 +186,30 @@ def test_a_missing_or_short_text_names_its_setting(name, parameters, error, name
         list(make(name, 1, 1, tokenizer, length_tokens=900, **given))
 
 
-def test_essays_come_in_order_and_may_be_repeated(tokenizer, essays, tmp_path, monkeypatch):
+def test_essays_come_in_order_and_are_repeated(tokenizer, essays, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", essays)
     (example,) = make("niah_single_2", 1, 1, tokenizer, length_tokens=2000, haystack_path="~")
     ((start, end),) = example.evidence
     first = Path(essays, "0.txt").read_text(encoding="utf-8").split("\n\n")[:5]
     assert (example.document[:start] + example.document[end + 1 :]).startswith(" ".join(first))
     (tmp_path / "one.txt").write_text("A short essay. It has two sentences.", encoding="utf-8")
-    own = {"haystack_path": str(tmp_path), "repeat_haystack": True}
+    own = {"haystack_path": str(tmp_path)}
     (example,) = make("niah_single_2", 1, 1, tokenizer, length_tokens=900, **own)
     assert example.document.count("A short essay.") > 10
 
 
 def test_real_prose_is_read_as_whole_sentences(tmp_path, monkeypatch):
-    found = texts.sentences("opticks")
+    found = words.sentences("opticks")
     assert len(found) == 1721
     assert not any("_" in sentence or "\n" in sentence for sentence in found)
     prose = "It was by Mr. Hooke, and see Fig. 2. of his book. The light was white [see the note] and _faint_."
     (tmp_path / "a.txt").write_text("\n\n".join(["OF LIGHT.", "    1    2", *[prose] * 30]), encoding="utf-8")
     first = ("It was by Mr. Hooke, and see Fig. 2. of his book.", "The light was white and faint.")
-    assert texts.sentences(str(tmp_path)) == first * 30
-    monkeypatch.setattr(texts, "_SHA256", "0" * 64)
-    texts.sentences.cache_clear()
+    assert words.sentences(str(tmp_path)) == first * 30
+    monkeypatch.setattr(words, "_SHA256", "0" * 64)
+    words.sentences.cache_clear()
     with pytest.raises(ValueError, match="another edition"):
-        texts.sentences("opticks")
-
-
-@pytest.mark.slow
-def test_workers_end_with_their_parent(tokenizer_folder):
-    """A maker that is killed while its workers work leaves none behind."""
-    code = (
-        "from memagent_lib.data import make; from memagent_lib.text import Tokenizer\n"
-        "if __name__ == '__main__':\n"
-        f"    counter = Tokenizer.load({tokenizer_folder!r})\n"
-        "    made = make('multihop_2', 500, 1, counter, length_tokens=400_000, workers=2)\n"
-        "    print(next(made).id, flush=True); next(made); import time; time.sleep(600)\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as maker:
-        assert maker.stdout.readline().startswith("multihop_2-")
-        workers = psutil.Process(maker.pid).children(recursive=True)
-        assert len(workers) >= 2
-        maker.kill()
-    wait_for(lambda: all(map(has_ended, workers)))
+        words.sentences("opticks")
 
 
 def test_more_different_words_than_there_are_is_an_error() -> None:

@@ -1,20 +1,26 @@
-"""All generated data sets by name, and :func:`make`, which generates them."""
+"""All generated data sets by name, and :func:`make` and :func:`make_splits`, which generate them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from memagent_lib import settings
-from memagent_lib.data.examples import Example
+from memagent_lib.data.examples import Example, data_hash
 from memagent_lib.data.layout import Length, Meter
 from memagent_lib.data.plans import ExampleKey, Preset, Task
+from memagent_lib.data.storage import save
 from memagent_lib.data.tasks import changes, counting, multihop, needles, prose_questions, retrieval
 from memagent_lib.errors import nearest
+from memagent_lib.paths import absolute
 from memagent_lib.plugins import is_plugin, load_plugin, plugin_name
 from memagent_lib.scoring import judge_named
 from memagent_lib.text import Tokenizer
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FAMILIES = (needles, retrieval, counting, multihop, changes, prose_questions)
 """All families of tasks. A new one is a module with ``PRESETS``, and an entry here."""
@@ -83,3 +89,41 @@ def make(
         return replace(made, rule=rule) if rule else made
 
     return map(example, range(n))
+
+
+def make_splits(
+    folder: str | Path,
+    task: str,
+    splits: Mapping[str, tuple[Sequence[int], Sequence[int]]],
+    tokenizer: Tokenizer,
+    seed: int,
+    chunk_tokens: int | None = None,
+    **settings: Any,
+) -> pd.DataFrame:
+    """Write one file per split and length, such as ``train_4.parquet``, and return a row per file.
+
+    ``splits`` maps a name to ``(lengths in chunks, numbers of examples)``, where a single number applies to every
+    length. ``settings`` are the task's own parameters. Each split has its own seed, so no document is in two splits,
+    although a task that takes its questions from a file may repeat some. All lengths of a split share its seed. Invalid
+    arguments raise ``ValueError`` before a file is written.
+    """
+    import pandas as pd
+
+    planned = []
+    for number, (name, (lengths, counts)) in enumerate(splits.items()):
+        if len(set(lengths)) < len(lengths) or (lengths and len(counts) not in (1, len(lengths))):
+            raise ValueError(f"{name}: set different lengths, and a number of examples for each or for all")
+        for chunks, n in zip(lengths, counts * len(lengths) if len(counts) == 1 else counts, strict=False):
+            sizes = {"chunks": chunks, "chunk_tokens": chunk_tokens}
+            # A seed per split: with fewer than 1,000 splits, two values of `seed` never yield the same one.
+            planned.append((name, chunks, n, make(task, n, 1000 * seed + number, tokenizer, **sizes, **settings)))
+    rows = []
+    for name, chunks, n, examples in planned:
+        path = save(examples, split_file(folder, name, chunks))
+        rows.append((name, chunks, n, path.stat().st_size >> 10, data_hash(path), str(path)))
+    return pd.DataFrame(rows, columns=["split", "chunks", "examples", "kilobytes", "hash", "file"])
+
+
+def split_file(folder: str | Path, split: str, chunks: int) -> Path:
+    """Return the path to which :func:`make_splits` writes ``split`` at a length of ``chunks`` chunks."""
+    return absolute(folder) / f"{split}_{chunks}.parquet"

@@ -66,7 +66,7 @@ class WordsPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonWords:
-    """RULER's cwe: a list in which ``common`` words occur 30 times, others 3 times; if it is short, 6 times and once."""
+    """RULER's cwe: a list in which ``common`` words occur 30 times, others 3 times; if short, 6 times and once."""
 
     common: AtLeastOne = 10
 

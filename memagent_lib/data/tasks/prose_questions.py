@@ -20,7 +20,7 @@ from annotated_types import Interval
 from memagent_lib.data.examples import Example
 from memagent_lib.data.layout import Meter, Statement
 from memagent_lib.data.plans import DocumentPlan, ExampleKey, Filler, Preset, Share, Task
-from memagent_lib.data.tasks.texts import sentences
+from memagent_lib.data.tasks.words import sentences
 
 _WORDING = tomllib.loads(Path(__file__).with_name("prose_wording.toml").read_text(encoding="utf-8"))
 FIRST, LAST, TOWNS, TRADES, LINKS = (_WORDING[name].split() for name in ("first", "last", "towns", "trades", "links"))

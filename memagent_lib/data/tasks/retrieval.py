@@ -26,8 +26,7 @@ from memagent_lib.data.plans import (
     in_order,
 )
 from memagent_lib.data.pools import Pool, PoolQuestion, shuffled
-from memagent_lib.data.tasks.texts import files_of
-from memagent_lib.data.tasks.words import compound, distinct, drawn, identifier, listed, noise, number, prose
+from memagent_lib.data.tasks.words import compound, distinct, drawn, files_of, identifier, listed, noise, number, prose
 from memagent_lib.errors import MissingFile
 from memagent_lib.paths import expanded
 

@@ -26,27 +26,21 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-SHEET_SUFFIXES = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 _DELIMITERS = ",;\t|"
-_EXCEL_CELL = 32_767  # the most characters that Excel stores in a cell
-
 _KEYS = ("text", "value", "answer", "spans")
 
 
-def records(path: str | Path, sheet: str | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the records of a file, which is a list of JSON objects, JSON lines, parquet or a table.
+def records(path: str | Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of a file, which is a list of JSON objects, JSON lines, parquet or CSV.
 
-    A table's first row names the columns; cells of CSV and TSV files are texts, empty ones None. ``sheet`` names a
-    spreadsheet's sheet; by default it is the only one that is not empty.
+    The first row of CSV names the columns. Its cells are texts, and empty ones are None.
     """
     path = Path(path)
     suffix = path.suffix.lower()
     with open(path, "rb") as file:
         head = file.read(1 << 16)  # the content decides, not the suffix, because downloads are often renamed
-    if suffix in SHEET_SUFFIXES:
-        yield from _table(_sheet(path, sheet))
-    elif suffix in (".csv", ".tsv", ".tab"):
-        yield from _table(_csv(path, "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"))
+    if suffix in (".csv", ".tsv", ".tab"):
+        yield from _csv(path, "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
     elif head.startswith(b"PAR1"):
         yield from _parquet(path)
     elif head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
@@ -75,7 +69,7 @@ def _parquet(path: Path) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
-def _csv(path: Path, encoding: str) -> Any:
+def _csv(path: Path, encoding: str) -> Iterator[dict[str, Any]]:
     import pandas as pd
 
     with open(path, encoding=encoding) as file:
@@ -83,27 +77,7 @@ def _csv(path: Path, encoding: str) -> Any:
     options = {"dtype": str, "keep_default_na": False, "na_values": [""], "encoding": encoding}
     # Without a header, because pandas takes the first cells of rows that are longer than it for row names.
     rows = pd.read_csv(path, sep=max(_DELIMITERS, key=header.count), header=None, **options)
-    return rows[1:].set_axis(rows.iloc[0], axis="columns")
-
-
-def _sheet(path: Path, sheet: str | None) -> Any:
-    import pandas as pd
-
-    sheets = pd.read_excel(path, sheet_name=None, dtype=object, engine="calamine")
-    named = {name: frame for name, frame in sheets.items() if (len(frame) if sheet is None else name == sheet)}
-    if len(named) != 1:
-        raise ValueError(f"has the sheets {', '.join(sheets)}; choose one with sheet=NAME")
-    (frame,) = named.values()
-    if frame.map(lambda cell: isinstance(cell, str) and len(cell) >= _EXCEL_CELL).any(axis=None):
-        raise ValueError(
-            f"a cell has {_EXCEL_CELL:,} characters, as many as Excel keeps of a longer text; use CSV or JSON lines"
-        )
-    return frame
-
-
-def _table(frame: Any) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a frame that are not empty."""
-    frame.columns = [str(name).strip() for name in frame.columns]
+    frame = rows[1:].set_axis([str(name).strip() for name in rows.iloc[0]], axis="columns")
     yield from frame.dropna(how="all").astype(object).where(frame.notna(), None).to_dict("records")
 
 

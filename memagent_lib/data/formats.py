@@ -1,4 +1,9 @@
-"""All formats by name, and the one way to read a file in any of them."""
+"""Read other projects' files as published, and users' own files: all formats by name.
+
+Their wording is not changed; a question may be completed by its options, or by an instruction that the file lacks.
+Formats are here or, one per benchmark, in ``experiments/benchmarks/NAME.py`` as ``FORMAT``. Reading needs no task,
+model or tokenizer.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +14,11 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+from memagent_lib.data import own_records
 from memagent_lib.data.examples import Example
-from memagent_lib.data.formats import memagent, plain, ruler
-from memagent_lib.data.formats.pool_files import hotpot_note, hotpot_pool, squad_pool
-from memagent_lib.data.formats.records import records
-from memagent_lib.data.pools import Pool
+from memagent_lib.data.pools import Pool, read_once
+from memagent_lib.data.published_files import hotpot_pool, memagent_examples, ruler_examples, squad_pool
+from memagent_lib.data.records import records
 from memagent_lib.errors import MissingFile, nearest
 from memagent_lib.plugins import shipped_module, shipped_names
 
@@ -25,13 +30,13 @@ class Format:
     ``examples(record, number, path, **options)`` returns or yields the examples of one record, which has a ``number``
     from 1; its parameters after the path are the format's options. It yields None for a question that the file marks as
     unanswerable. Instead of it, ``pool(path)`` reads the documents and questions of a file of which longer documents
-    can be built. ``note(path, **options)`` returns a remark on how the file was read, or an empty text.
+    can be built. ``note`` is a remark for people who read such files.
     """
 
     files: str
     examples: Callable[..., Iterator[Example | None]] | None = None
     pool: Callable[[str | Path], Pool] | None = None
-    note: Callable[..., str] = lambda path, **options: ""
+    note: str = ""
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -40,16 +45,10 @@ class Format:
 
 
 FORMATS: Mapping[str, Format] = {
-    "plain": Format(
-        files="your own records with question, document and answers", examples=plain.examples, note=plain.note
-    ),
-    "memagent": Format(files="MemAgent's parquet and evaluation JSON", examples=memagent.examples),
-    "hotpot": Format(
-        files="HotpotQA's distractor JSON or 2WikiMultihopQA's, or the Hub's parquet of them",
-        pool=hotpot_pool,
-        note=hotpot_note,
-    ),
-    "ruler": Format(files="RULER's validation.jsonl, or the Hub's mirror", examples=ruler.examples),
+    "plain": Format(files="your own records with question, document and answers", examples=own_records.examples),
+    "memagent": Format(files="MemAgent's parquet and evaluation JSON", examples=memagent_examples),
+    "hotpot": Format(files="HotpotQA's distractor JSON or 2WikiMultihopQA's, or the Hub's parquet", pool=hotpot_pool),
+    "ruler": Format(files="RULER's validation.jsonl, or the Hub's mirror", examples=ruler_examples),
     "squad": Format(files="SQuAD v2's JSON", pool=squad_pool),
 }
 """The formats of the library. Those of benchmarks are in ``experiments/benchmarks/NAME.py``, as ``FORMAT``."""
@@ -103,7 +102,7 @@ def read_pool(path: str | Path, form: str) -> Pool:
     if known.pool is None:
         raise ValueError(f"the documents of {known.files} have a length of their own; leave it out")
     with _errors_name(path, known):
-        return known.pool(path)
+        return read_once(known.pool, path)
 
 
 def _examples(form: str, path: str | Path, options: Mapping[str, Any]) -> Iterator[Example | None]:
@@ -114,7 +113,7 @@ def _examples(form: str, path: str | Path, options: Mapping[str, Any]) -> Iterat
             yield from [pool.own_example(question, form) for question in pool.questions]
         return
     number = 0
-    found = records(path, options.get("sheet"))
+    found = records(path)
     while True:
         with _errors_name(f"{path}, record {number + 1}", known):
             record = next(found, None)
