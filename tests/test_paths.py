@@ -109,10 +109,10 @@ def test_a_clones_files_are_found_from_any_folder(tmp_path, monkeypatch):
 
 def test_shipped_recipes_and_sweeps_load_from_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    recipe = file_of("train", "experiments/recipes/7b_8gpu.toml")
+    recipe = file_of("experiments/recipes/7b_8gpu.toml")
     assert recipe == ROOT / "experiments" / "recipes" / "7b_8gpu.toml"
     assert load_recipe("experiments/recipes/7b_8gpu.toml").model.path == "Qwen/Qwen2.5-7B-Instruct"
-    points = [point for stage in plan(SweepSpec.load(file_of("sweep", "experiments/demo.toml"))) for point in stage]
+    points = [point for stage in plan(SweepSpec.load(file_of("experiments/demo.toml"))) for point in stage]
     assert {point.notebook.parent for point in points} == {ROOT / "notebooks"}
 
 

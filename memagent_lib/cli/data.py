@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from memagent_lib.cli.options import look_next, open_settings, warn
+from memagent_lib.cli.options import agent_of, look_next, warn
 from memagent_lib.models import find_model, load_tokenizer
 from memagent_lib.paths import default_model, display
 from memagent_lib.settings import key_value
@@ -45,7 +45,8 @@ examples:
 @click.option("--apart-from", metavar="FILE.parquet", multiple=True, help="Leave out questions that this data set has.")
 @click.option("--drop-known", metavar="MODEL", multiple=True, help="Leave out questions that it answers blind.")
 @click.option("--samples", metavar="N", type=int, default=2, help="Answers of each --drop-known model to a question.")
-@click.option("--base-url", metavar="URL", help="The server of the --drop-known models.")
+@click.option("--backend", metavar="NAME", help="The backend of the --drop-known models.  [default: vllm]")
+@click.option("--base-url", metavar="URL", help="Their server.")
 @click.option("--set", "of_known", metavar="KEY=VALUE", multiple=True, help="Their settings, as in `memagent read`.")
 def data(words: tuple[str, ...], listing: bool, form: str | None, out: str | None, **options: Any) -> None:
     """Make examples of a task, convert other projects' files, or list both."""
@@ -132,58 +133,39 @@ def _written(examples: Iterable[Example], n: int, out: str) -> str:
 def _no_context_filter(o: dict[str, Any], agents: list[Agent]) -> Callable[[Sequence[Example]], list[bool | None]]:
     """Return MemAgent's filter, which finds the questions that a --drop-known model answers without the document.
 
-    Each model answers each question ``--samples`` times at temperature 1 and top_p 0.7. At its first call, the filter
-    opens the models and appends them to ``agents``, for the caller to close.
+    Each model answers each question ``--samples`` times. At its first call, the filter opens the models and appends
+    them to ``agents``, for the caller to close.
     """
-    from memagent_lib.agent import open_agent
-    from memagent_lib.backends import Sampling
     from memagent_lib.data import known_without_document
 
-    sampling = Sampling(temperature=1.0, top_p=0.7)  # MemAgent's filter.py
+    backend = o["backend"] or (None if o["base_url"] else "vllm")
+    settings = ("temperature=1.0", "top_p=0.7", *o["of_known"])  # MemAgent's filter.py
 
     def known(examples: Sequence[Example]) -> list[bool | None]:
         if not agents:
-            options = {
-                **open_settings(o["of_known"], "backend"),
-                "base_url": o["base_url"],
-                "sampling": sampling,
-                "reader": "blind",
-            }
-            if "thinking_tokens" in options:
-                options["budget"] = {"thinking_tokens": options.pop("thinking_tokens")}
-            backend = options.pop("backend", "openai" if o["base_url"] else "vllm")
-            agents.extend(open_agent(named, backend, **options) for named in o["drop_known"])
+            for named in o["drop_known"]:
+                agents.append(agent_of(named, backend, o["base_url"], settings=settings, reader="blind"))
         return known_without_document(examples, agents, o["samples"])
 
     return known
 
 
 def _print_tasks(only: str | None) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
     from memagent_lib.data import TASKS, format_named, format_names, preset
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("task", no_wrap=True)
-    table.add_column("question")
-    table.add_column("a guess scores", justify="right")
     family = None
     for name, about in ({only: preset(only)} if only else TASKS).items():
         if about.family != family:
             family = about.family
-            table.add_row(f"[bold]{escape(family)}[/bold]")
+            print(family)
         needs = f" (needs {about.needs})" if about.needs else ""
-        table.add_row(f"  {escape(name)}", escape(about.description + needs), f"{100 * about.chance:.0f} %")
-    if only is None:
-        table.add_row("[bold]your own[/bold]")
-        table.add_row("  FILE.py:NAME", "a memagent_lib.data.Preset in a Python file, or an entry of its PRESETS", "")
-        table.add_row("[bold]formats for --from[/bold]")
-        for name in format_names():
-            known = format_named(name)
-            options = ", ".join(f"{option}=" for option in known.options)
-            table.add_row(f"  {name}", known.files + (f"; takes {options}" if options else ""), "")
-    Console().print(table)
+        print(f"  {name:<16}{about.description}{needs}; a guess scores {100 * about.chance:.0f} %")
     if only:
         print(f"\nparameters: {preset(only).parameters}")
+        return
+    print("your own\n  FILE.py:NAME    a memagent_lib.data.Preset in a Python file, or an entry of its PRESETS")
+    print("formats for --from")
+    for name in format_names():
+        known = format_named(name)
+        takes = ", ".join(f"{option}=" for option in known.options)
+        print(f"  {name:<16}{known.files}{takes and f'; takes {takes}'}")

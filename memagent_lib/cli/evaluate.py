@@ -20,6 +20,7 @@ from memagent_lib.cli.options import (
     tracking_option,
     warn,
 )
+from memagent_lib.paths import absolute, require_apart
 from memagent_lib.settings import key_value
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ examples:
 @click.option("--reader", "readers", metavar="NAME", multiple=True, help="As in `memagent read`; repeat it for more.")
 @click.option("--judge", metavar="MODEL", help="A model for a second opinion on every answer, beside the rule's score.")
 @click.option("--judge-base-url", metavar="URL", help="The judge's server.  [default: that of --base-url]")
-@click.option("--judge-prompt", metavar="FILE", help="Your own prompt, with {question}, {answers} and {reply}.")
+@click.option("--judge-prompt", metavar="FILE", help="With {question}, {answers} and {reply}; or FILE.py:NAME.")
 @click.option(
     "--judge-set", metavar="KEY=VALUE", multiple=True, help="Its backend, api, api_key_file, tokenizer, window."
 )
@@ -74,13 +75,16 @@ def evaluate(
 ) -> int:
     """Read data files that `memagent data` wrote, of any length, and score the answers."""
     from memagent_lib.backends import require_backend
-    from memagent_lib.evaluation import EvaluationPlan, judges, shared_text
-    from memagent_lib.status_line import status_line
+    from memagent_lib.data import require_parquet
+    from memagent_lib.evaluation import EvaluationPlan, shared_text
     from memagent_lib.tracking import Experiment, evaluate_files, log_agent, policy_name
 
     # Every option is checked, and the store opened, before a model is loaded, which can take minutes.
-    folder, files = _checked_paths(out, data, wrong)
-    shared = shared_text(shared_reading, "")
+    folder = absolute(out)
+    files = [absolute(file) for file in data]
+    if wrong:
+        require_parquet(wrong)
+        require_apart({"--wrong": wrong}, data)
     n = list(numbers) or [0]
     named = list(dict.fromkeys(readers))
     # A trained model's own reader is known only once the model is open, but a plan with any reader finds bad files.
@@ -92,7 +96,7 @@ def evaluate(
     experiment = Experiment.open(tracking)
     second = _judge(judge, judge_base_url, judge_prompt, judge_set, agent)
     opened = agent_of(**agent, reader=named[0] if named else None)
-    plan = EvaluationPlan(files, n, named or [opened.reader.source], shared)
+    plan = EvaluationPlan(files, n, named or [opened.reader.source], shared_text(shared_reading, ""))
     named_by = {name: open_settings(agent["settings"]).get(name) for name in ("tokenizer", "api")}
     try:
         with (
@@ -108,12 +112,9 @@ def evaluate(
     _print_tables(results, rows, policy)
     if wrong:
         _save_wrong(plan, results, wrong)
-    with status_line("writing the page of readings"):
-        page = _page(tracked, results, policy, folder)
-    print(f"\njudged by {judges(rows)}", file=sys.stderr)
+    page = _page(tracked, results, policy, folder)
     print(f"run {tracked.id} in {tracking}; readings in {out}/readings", file=sys.stderr)
-    store = "" if tracking == "runs" else f" --tracking {shlex.quote(tracking)}"
-    look_next(page, tracked.page, f"memagent report {shlex.quote(out)}{store}")
+    look_next(page, tracked.page, f"memagent report {shlex.quote(out)} --tracking {shlex.quote(tracking)}")
     # If only some readings failed, the others are a result; if all did, nothing was measured.
     return 0 if rows["score"].notna().any() else 1
 
@@ -155,12 +156,7 @@ def _judge(
 
 def _print_tables(results: Sequence[Result], rows: pd.DataFrame, policy: str) -> None:
     """Print the scores, and to standard error what a reader of them has to know."""
-    from memagent_lib.evaluation import (
-        cost_overview,
-        failure_reasons,
-        mixtures,
-        overview,
-    )
+    from memagent_lib.evaluation import cost_overview, failure_reasons, judges, mixtures, overview
     from memagent_lib.plugins import shipped_module
 
     print(overview(rows).to_string(index=False))
@@ -170,33 +166,18 @@ def _print_tables(results: Sequence[Result], rows: pd.DataFrame, policy: str) ->
     table = benchmarks.benchmark_table(results, policy) if benchmarks else []
     if len(table):
         print(f"\nby the benchmarks' own metrics, in per cent:\n{table.to_string(index=False)}")
-    replaced = rows.attrs.get("replaced", ())
+    print(f"\njudged by {judges(rows)}", file=sys.stderr)
     if "model_judge" in rows.attrs:
         print(rows.attrs["model_judge"], file=sys.stderr)
-    warn(*mixtures(rows), *replaced, *failure_reasons(rows)[:MOST_REASONS])
-
-
-def _checked_paths(out: str, data: Sequence[str], wrong: str | None) -> tuple[Path, list[Path]]:
-    """Check the options; return the output folder and the data files as absolute paths."""
-    from memagent_lib.data import require_parquet
-    from memagent_lib.paths import absolute, require_apart
-
-    folder = absolute(out)
-    if folder.is_file():
-        raise ValueError(f"{folder} is a file, and --out names a folder; choose another name")
-    if wrong:
-        require_parquet(wrong)
-        require_apart({"--wrong": wrong}, data)
-    return folder, [absolute(file) for file in data]
+    warn(*mixtures(rows), *rows.attrs.get("replaced", ()), *failure_reasons(rows)[:MOST_REASONS])
 
 
 def _save_wrong(plan: EvaluationPlan, results: Sequence[Result], path: str) -> None:
     from memagent_lib.evaluation import save_wrong
-    from memagent_lib.paths import absolute
 
     number = save_wrong(plan, results, absolute(path))
-    said = f"{number:,} not answered right, saved in {path}" if number else f"no answer was wrong: no {path} is written"
-    print(f"\n{said}", file=sys.stderr)
+    saved = f"saved in {path}" if number else f"no {path} is written"
+    print(f"\n{number:,} not answered right, {saved}", file=sys.stderr)
 
 
 def _page(tracked: Run, results: Sequence[Result], policy: str, folder: Path) -> Path | str:
@@ -206,6 +187,7 @@ def _page(tracked: Run, results: Sequence[Result], policy: str, folder: Path) ->
     """
     from memagent_lib import inspector
     from memagent_lib.evaluation import gather_rows
+    from memagent_lib.status_line import status_line
     from memagent_lib.tracking import by_variant, load_readings
 
     read = {policy: [result for result in results if result.trace is not None]}
@@ -219,4 +201,5 @@ def _page(tracked: Run, results: Sequence[Result], policy: str, folder: Path) ->
         warn(f"the page shows the readings of this call alone: {failure}")
     if not any(read.values()):
         return ""
-    return inspector.to_html(read).save(folder / "inspector.html")
+    with status_line("writing the page of readings"):
+        return inspector.to_html(read).save(folder / "inspector.html")

@@ -11,22 +11,7 @@ from io import TextIOWrapper
 
 import click
 
-from memagent_lib.cli import (
-    data,
-    doctor,
-    evaluate,
-    init,
-    lab,
-    model,
-    publish,
-    read,
-    report,
-    serve,
-    sft,
-    sweep,
-    template,
-    train,
-)
+from memagent_lib.cli import data, evaluate, machine, publish, read, servers, sft, sweep, template, train
 from memagent_lib.errors import is_user_error
 from memagent_lib.system import Terminated
 
@@ -62,9 +47,9 @@ def commands(ctx: click.Context, version: bool) -> None:
 
 
 VERBS = (
-    doctor.doctor, init.init, sweep.demo, data.data, model.model, read.read, evaluate.evaluate, serve.serve, sft.sft,
-    train.train, train.follow, train.stop, train.resume, train.export, sweep.sweep, report.report, report.leaderboard,
-    publish.card, publish.push, template.template, lab.lab,
+    machine.doctor, machine.init, sweep.demo, data.data, machine.model, read.read, evaluate.evaluate, servers.serve,
+    sft.sft, train.train, train.follow, train.stop, train.resume, train.export, sweep.sweep, publish.report,
+    publish.leaderboard, publish.card, publish.push, template.template, servers.lab,
 )  # fmt: skip
 for verb in VERBS:
     commands.add_command(verb)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,15 +12,12 @@ import click
 
 from memagent_lib.errors import nearest
 from memagent_lib.paths import input_path, require_replaceable
-from memagent_lib.settings import key_value, read_toml
+from memagent_lib.settings import key_value
 from memagent_lib.system import Terminated
 
 if TYPE_CHECKING:
     from memagent_lib.agent import Agent
 
-# Top-level keys that only the files of one verb have: recipes of `memagent train` and `memagent sft` share others.
-_FILE_KEYS = {"sft": {"sft"}, "sweep": {"notebook", "stage", "grid", "points"}, "train": {"train", "verl", "rewards"}}
-HOST = "127.0.0.1"
 _BEGINNING_BYTES = 500  # in which every kind of file that a command writes has its mark
 _SIZES = ("answer_tokens", "question_tokens", "thinking_tokens")
 _SAMPLING = ("temperature", "top_p", "seed")
@@ -62,7 +57,6 @@ def agent_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 READER = "overwrite, multislot, map_merge, full, truncated, retrieved, blind, one of experiments/readers, FILE.py:NAME."
 reader_option = click.option("--reader", metavar="NAME", help=READER)
-port_type = click.IntRange(0, 65535)
 tracking_option = click.option(
     "--tracking", metavar="STORE", default="runs", help="The MLflow store: a folder or a server's address."
 )
@@ -70,20 +64,16 @@ tracking_option = click.option(
 
 def agent_of(
     model: str,
-    backend: str | None,
-    base_url: str | None,
-    api_key_file: str | None,
-    template: str | None,
-    chunk_tokens: int | None,
-    memory_tokens: int | None,
-    settings: Sequence[str],
+    backend: str | None = None,
+    base_url: str | None = None,
+    api_key_file: str | None = None,
+    template: str | None = None,
+    chunk_tokens: int | None = None,
+    memory_tokens: int | None = None,
+    settings: Sequence[str] = (),
     reader: str | None = None,
-    **more: Any,
 ) -> Agent:
-    """Open the agent that the options of :func:`agent_options` describe. This loads the model.
-
-    ``more`` are further options of ``open_agent``.
-    """
+    """Open the agent that the options of :func:`agent_options` describe. This loads the model."""
     from memagent_lib.agent import open_agent
     from memagent_lib.backends import Sampling
 
@@ -103,13 +93,13 @@ def agent_of(
         # Only what was set, so that a trained model's own sizes apply to the rest.
         budget={name: size for name, size in sizes.items() if size is not None},
         sampling=Sampling(**sampling),
-        **options | more,
+        **options,
     )
 
 
-def open_settings(settings: Sequence[str], *more: str) -> dict[str, Any]:
-    """Return the ``KEY=VALUE`` texts of ``--set`` as options of ``open_agent``; ``more`` are further keys."""
-    known = (*_SIZES, *_SAMPLING, *_OTHERS, *more)
+def open_settings(settings: Sequence[str]) -> dict[str, Any]:
+    """Return the ``KEY=VALUE`` texts of ``--set`` as options of ``open_agent``."""
+    known = (*_SIZES, *_SAMPLING, *_OTHERS)
     options: dict[str, Any] = {}
     for key, value in map(key_value, settings):
         table, _, name = key.partition(".")
@@ -118,7 +108,7 @@ def open_settings(settings: Sequence[str], *more: str) -> dict[str, Any]:
         elif key in known:
             options[key] = value
         else:
-            listed = ", ".join((*known, *(f"{table}.NAME" for table in _TABLES)))
+            listed = ", ".join((*known, *_TABLES))
             raise ValueError(f"--set has no {key!r}; it has {listed}{nearest(key, known)}")
     return options
 
@@ -173,24 +163,6 @@ def require_own(option: str, path: str | Path, mark: str, what: str) -> None:
         raise ValueError(f"{option} names {path}, which is no {what} that memagent wrote; choose another name")
 
 
-def file_of(verb: str, path: str) -> Path:
-    """Return the absolute path of a TOML file of a verb. Raises ``ValueError`` for a file of another verb."""
-    file = Path(path) if Path(path).is_file() else input_path(path)
-    keys = read_toml(file, "file").keys()
-    other = next((each for each, own in _FILE_KEYS.items() if keys & own), verb)
-    if not keys & _FILE_KEYS[verb] and other != verb:
-        raise ValueError(f"{path} is a file of `memagent {other}`; run it with: memagent {other} {shlex.quote(path)}")
-    return file.absolute()
-
-
-@contextmanager
-def bound(option: str, port: int) -> Iterator[socket.socket]:
-    """Yield a socket bound to ``port`` on loopback. Raises ``OSError``, which names ``option``, if it cannot be had."""
-    with socket.socket() as listening:
-        # A port is free although connections of a server that has just stopped are still in TIME_WAIT.
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((HOST, port))
-        except OSError as failure:
-            raise OSError(f"{option} {port}: {failure.strerror}; take another port, or 0 for any free one") from failure
-        yield listening
+def file_of(path: str) -> Path:
+    """Return the absolute path of a TOML file: in the working directory, or as :func:`input_path` finds it."""
+    return (Path(path) if Path(path).is_file() else input_path(path)).absolute()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,9 +15,8 @@ import click
 from memagent_lib.cli.options import file_of, look_next, tracking_option, warn
 
 if TYPE_CHECKING:
-    from memagent_lib.data import Example
     from memagent_lib.prompts import Encoder
-    from memagent_lib.sft import Row, SftConfig, SftRecipe
+    from memagent_lib.sft import Row, SftRecipe
 
 EPILOG = """\b
 examples:
@@ -42,25 +41,28 @@ def sft(
     from memagent_lib.agent import AgentSettings
     from memagent_lib.models import find_model, record_base
     from memagent_lib.paths import absolute
-    from memagent_lib.prompts import Template
     from memagent_lib.provenance import model_hash
-    from memagent_lib.sft import SftRecipe, checkpoint_to_resume, fine_tune, require_own, rows_hash
+    from memagent_lib.sft import SftRecipe, fine_tune, require_own
     from memagent_lib.system import require_packages
     from memagent_lib.tracking import KIND_TAG, Experiment
 
-    recipe = SftRecipe.load(file_of("sft", recipe_file), settings)
+    recipe = SftRecipe.load(file_of(recipe_file), settings)
     base_name = recipe.model.path
     recipe = replace(recipe, model=recipe.model.with_paths(find_model))
+    steps = recipe.sft.steps
     folder = absolute(out or f"runs/{Path(recipe_file).stem}")
     if not dry_run:
         require_own(folder, resume)
         require_packages("fine-tuning", "torch", "transformers")
     encoder, data = _lessons(recipe)
-    if resume:
-        checkpoint_to_resume(recipe, folder, rows_hash(data))
-    _print_amounts(data, recipe.sft)
+    tokens = sum(len(row.prompt) + len(row.reply) for row in data)
+    turns = steps * min(recipe.sft.batch, len(data))
+    print(f"{len(data):,} lessons of {tokens:,} tokens; {turns:,} turns are trained, {turns / len(data):.1f} of each")
     if dry_run:
-        _print(data, encoder)
+        decode = encoder.tokenizer.backend.decode
+        for row in (data[0], data[-1]):
+            print(f"\n--- prompt, {len(row.prompt):,} tokens\n{decode(row.prompt, skip_special_tokens=False)}")
+            print(f"--- reply, {len(row.reply):,} tokens\n{decode(row.reply, skip_special_tokens=False)}")
         return
     store = recipe.tracking.uri or tracking
     experiment = Experiment.open(store, experiment=recipe.tracking.experiment)
@@ -70,21 +72,16 @@ def sft(
         def log(step: int, metrics: Mapping[str, float]) -> None:
             tracked.metrics(metrics, step)
             if step == 1 or step % LOGGED_STEPS == 0:
-                left = (time.monotonic() - started) / step * (recipe.sft.steps - step)
-                print(
-                    f"step {step:4d} of {recipe.sft.steps}  loss {metrics['loss']:.3f}  right tokens "
-                    f"{metrics['reply_accuracy']:.1%}  {left / 60:.0f} min left",
-                    flush=True,
-                )
+                left = (time.monotonic() - started) / step * (steps - step) / 60
+                scores = f"loss {metrics['loss']:.3f}  right tokens {metrics['reply_accuracy']:.1%}"
+                print(f"step {step:4d} of {steps}  {scores}  {left:.0f} min left", flush=True)
 
         model = fine_tune(recipe, data, encoder, folder, resume=resume, on_log=log)
         reading = recipe.reading
-        settings = AgentSettings.of(
-            Template.load(reading.template), reading.budget, reading.reader, on_bad_memory=reading.on_bad_memory
-        )
-        settings.save(model)
+        agent = AgentSettings.of(encoder.template, reading.budget, reading.reader, on_bad_memory=reading.on_bad_memory)
+        agent.save(model)
         if recipe.sft.lora_rank:
-            settings.save(folder / "adapter")
+            agent.save(folder / "adapter")
             record_base(folder / "adapter", base_name, Path(recipe.model.path))
         tracked.tags({KIND_TAG: "sft", "model": str(model), "model_hash": model_hash(str(model))})
     print(f"model in {model}; run {tracked.id} in {store}")
@@ -94,6 +91,7 @@ def sft(
 
 
 def _lessons(recipe: SftRecipe) -> tuple[Encoder, list[Row]]:
+    """Return the lessons that the recipe describes, and how they are encoded. Warn of what they leave out."""
     from memagent_lib.backends import trained_window
     from memagent_lib.data import load
     from memagent_lib.evaluation import read_results
@@ -101,60 +99,29 @@ def _lessons(recipe: SftRecipe) -> tuple[Encoder, list[Row]]:
     from memagent_lib.paths import absolute
     from memagent_lib.prompts import Encoder, Template
     from memagent_lib.readers import reader_named
-    from memagent_lib.sft import lessons_from_examples, lessons_from_traces, rows
+    from memagent_lib.sft import lessons_from_examples, lessons_from_traces, rows, unnoted_evidence
 
     reading = recipe.reading
     reader = reader_named(reading.reader)
-    template = Template.load(reading.template)
-    encoder = Encoder(load_tokenizer(recipe.model.path), template, reading.budget, reader.prompts)
     model = recipe.model.path
+    encoder = Encoder(load_tokenizer(model), Template.load(reading.template), reading.budget, reader.prompts)
     encoder.require_window(trained_window(model), f"the model {model}")
-    left_out: Counter[str] = Counter()
     if recipe.data.traces:
         results = [result for folder in recipe.data.traces for result in read_results(absolute(folder) / "readings")]
-        found = lessons_from_traces(results, reader, left_out)
+        left_out: Counter[str] = Counter()
+        data = rows(lessons_from_traces(results, reader, left_out), encoder)
+        if left_out:
+            faults = ", ".join(f"{number:,} {fault}" for fault, number in left_out.most_common())
+            warn(f"{left_out.total():,} turns are left out, whose reply was no memory ({faults})")
     else:
         examples = [example for file in recipe.data.train for example in load(absolute(file))]
-        _warn_of_unnoted(examples, recipe.sft)
-        found = lessons_from_examples(examples, encoder, recipe.sft, reader)
-    data = rows(found, encoder)
-    if left_out:
-        faults = ", ".join(f"{number:,} {fault}" for fault, number in left_out.most_common())
-        print(f"left out: {left_out.total():,} turns whose reply was no memory ({faults})")
-    if not data and recipe.data.train:
-        raise ValueError(f"{', '.join(recipe.data.train)} has no examples, so there is nothing to learn")
+        data = rows(lessons_from_examples(examples, encoder, recipe.sft, reader), encoder)
+        unnoted, number = unnoted_evidence(examples, recipe.sft)
+        if unnoted:
+            warn(
+                f"sft.statements matches {number - len(unnoted):,} of {number:,} statements of evidence; the teacher "
+                f"notes no statement like {unnoted[0]!r}"
+            )
     if not data:
-        raise ValueError(
-            "there is nothing to learn: no reading in data.traces is right and whole; evaluate more examples, "
-            "with several samples each (--set temperature=1)"
-        )
+        raise ValueError("nothing to learn: data.train has no example, or data.traces no right reading that is whole")
     return encoder, data
-
-
-def _warn_of_unnoted(examples: Sequence[Example], config: SftConfig) -> None:
-    from memagent_lib.sft import unnoted_evidence
-
-    if config.teacher == "aware":
-        return
-    unnoted, number = unnoted_evidence(examples, config)
-    if unnoted:
-        warn(
-            f"sft.statements matches {number - len(unnoted):,} of {number:,} statements of evidence; the teacher notes "
-            f"no statement like {unnoted[0]!r}"
-        )
-
-
-def _print_amounts(data: Sequence[Row], config: SftConfig) -> None:
-    number = len(data)
-    if config.batch > number:
-        warn(f"sft.batch is {config.batch:,} and there are {number:,} lessons, so a step takes each of them once")
-    tokens = sum(len(row.prompt) + len(row.reply) for row in data)
-    turns = config.steps * min(config.batch, number)
-    print(f"{number:,} lessons of {tokens:,} tokens; {turns:,} turns are trained, {turns / number:.1f} of each")
-
-
-def _print(data: list[Row], encoder: Encoder) -> None:
-    for row in (data[0], data[-1]):
-        prompt = encoder.tokenizer.backend.decode(row.prompt, skip_special_tokens=False)
-        reply = encoder.tokenizer.backend.decode(row.reply, skip_special_tokens=False)
-        print(f"\n--- prompt, {len(row.prompt):,} tokens\n{prompt}\n--- reply, {len(row.reply):,} tokens\n{reply}")

@@ -47,7 +47,7 @@ def sweep(file: str | None, workers: int | None, retry: bool, status: str | None
     if not file:
         raise ValueError("no sweep to run: memagent sweep FILE.toml")
     with continues("the same command continues with what is not finished"):
-        result = sweeps.run_sweep(file_of("sweep", file), workers=workers, retry=retry)
+        result = sweeps.run_sweep(file_of(file), workers=workers, retry=retry)
     report = f"memagent report {shlex.quote(display(result.folder))}"
     again = f"memagent sweep {shlex.quote(file)} --retry runs what failed"
     look_next(result.folder / "notebooks", result.mlflow, report if result.ok else again)

@@ -45,39 +45,29 @@ def train(
     detach: bool,
 ) -> int:
     """Train a model by reinforcement learning, in a background process, as the recipe FILE.toml says."""
-    from memagent_lib import panel
+    from memagent_lib import panel, rl
     from memagent_lib.paths import absolute, display
-    from memagent_lib.rl import launch, require_training
     from memagent_lib.tracking import Experiment
 
-    file = file_of("train", recipe)
-    require_training()  # before anything is printed or an MLflow store is made
+    file = file_of(recipe)
+    rl.require_training()  # before anything is printed or an MLflow store is made
     config = panel.load_recipe(file, settings)
     folder = absolute(out or f"runs/{Path(recipe).stem}")
     if dry_run:
-        return _dry_run(config, folder, resumes)
+        for line in rl.dry_run(config, folder, resumes):
+            print(line)
+        look_next(command="the same command without --dry-run starts the training")
+        return 0
     experiment = Experiment.open(config.tracking.uri or tracking, experiment=config.tracking.experiment)
     # Resolved here, so that the detached process does not depend on this working directory.
     config = replace(config, tracking=replace(config.tracking, uri=experiment.uri))
-    started = launch(config, folder, resume=resumes)
+    started = rl.launch(config, folder, resume=resumes)
     print(f"training in {started.folder.path}; it continues when this terminal closes")
     if detach:
         look_next(command=f"memagent follow {shlex.quote(display(folder))}")
         return 0
     print("Ctrl-C stops it after its current step and a checkpoint; --resume continues from there", flush=True)
     return _ended(started, panel.watch(started, stop_on_interrupt=True))
-
-
-def _dry_run(config, folder: Path, resumes: bool) -> int:
-    from memagent_lib.paths import display
-    from memagent_lib.rl import dry_run
-
-    for line in dry_run(config, folder, resumes):
-        print(line)
-    missing = [display(Path(file)) for file in (*config.data.files, *config.data.eval) if not Path(file).is_file()]
-    before = f"make or fetch {', '.join(missing)}; then " if missing else ""
-    look_next(command=f"{before}the same command without --dry-run starts the training")
-    return 0
 
 
 def _ended(run: TrainingRun, status: TrainingStatus) -> int:

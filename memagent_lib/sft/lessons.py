@@ -123,7 +123,7 @@ def _stated(example: Example) -> list[str]:
 def unnoted_evidence(examples: Iterable[Example], config: SftConfig) -> tuple[list[str], int]:
     """Return the statements of evidence that the blind teacher finds in no document, and the number of all."""
     unnoted, number = [], 0
-    for example in examples:
+    for example in examples if config.teacher == "blind" else ():  # the aware teacher copies the evidence itself
         notes = _notes(example.document, config)
         stated = _stated(example)
         unnoted += [text for text in stated if text not in notes]

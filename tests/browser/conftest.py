@@ -18,7 +18,7 @@ from jupyter import PATIENCE_MS
 from playwright.sync_api import Browser, ConsoleMessage, Error, Page, expect, sync_playwright
 from ports import free_port
 
-from memagent_lib.cli.lab import FIRST_PAGE, HOST, servers
+from memagent_lib.cli.servers import FIRST_PAGE, HOST, servers
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

@@ -151,7 +151,7 @@ def test_wrong_examples_become_data_and_failed_ones_do_not(needles, tokenizer_fo
         assert main([*again, str(tmp_path / "none.parquet")]) == 0
     assert not (tmp_path / "none.parquet").exists()
     said = capsys.readouterr().err
-    assert f"1 not answered right, saved in {wrong}" in said and "no answer was wrong: no " in said
+    assert f"1 not answered right, saved in {wrong}" in said and "0 not answered right" in said
     assert "end the name" in said, "a name that is not parquet is said before anything is read"
 
 

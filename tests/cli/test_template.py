@@ -35,7 +35,7 @@ New "memory" \\ set {{like this}}:
         "Answer {prompt} from {memory}"
         " in \\boxed{{}}.\n"
     )
-    NO_MEMORY = "No previous " + "memory"
+    NO_MEMORY = "No previous memory"
     LABEL = "{prompt} {other}"
 '''
 

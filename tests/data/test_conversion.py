@@ -200,8 +200,8 @@ def test_questions_that_the_policy_knows_are_dropped(empty_folder, capsys):
         "dev-v2.0.json",
         "--drop-known",
         POCKET,
-        "--set",
-        "backend=transformers",
+        "--backend",
+        "transformers",
         "--samples",
         1,
     )

@@ -24,7 +24,7 @@ import psutil
 
 from experiments.studies.speed.material import reading
 from experiments.studies.speed.results import Measured, Ratio
-from memagent_lib.cli.lab import HOST, servers
+from memagent_lib.cli.servers import HOST, servers
 from memagent_lib.data import make
 from memagent_lib.evaluation import Result, save_rows
 from memagent_lib.paths import root
