@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import csv
 import datetime
+import email
+import email.policy
 import io
 import json
 import logging
@@ -18,6 +20,7 @@ import sys
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from email.message import EmailMessage
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote
@@ -29,16 +32,17 @@ from memagent_lib.documents.encodings import (
     Source,
     Unreadable,
     archive_of,
-    encoding_of_stream,
+    encoding_of,
     mark_of,
 )
 from memagent_lib.documents.html_text import html_text
-from memagent_lib.documents.mail_text import mail_text
 from memagent_lib.documents.word_text import word_text
 from memagent_lib.errors import one_line
 from memagent_lib.text import whole_characters
 
 BLOCK_CHARS = 1 << 20
+MAIL_HEADERS = ("From", "To", "Cc", "Date", "Subject")
+SAME_WORDS = 0.7
 ROWS_PER_HEADER = 40
 STAMP_CHARS = 100
 """On a page that a picture covers, less printed text than this may be a stamp or page number on a scan."""
@@ -52,6 +56,8 @@ _SUFFIXES |= {".json": "json", ".jsonl": "json", ".ipynb": "ipynb", ".eml": "mai
 _UNSAVED = re.compile(rb'<c(?![^>]*t="str")[^>]*><f[^<]*(?:/>|</f>)(?:<v/>|<v></v>)?</c>')
 _HTML_START = re.compile(rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<(!doctype\s+html|html)\b", re.I | re.S)
 _MAIL_START = re.compile(rb"(?:From [^\n]*\n)?(?:[A-Za-z][\w-]*:[^\n]*\n(?:[ \t][^\n]*\n)*){2,}")
+# A line that begins a mail in a mailbox. Many programs leave lines of a body that begin with "From " as they are.
+_NEXT_MAIL = re.compile(rb"(?:^|\n)\r?\nFrom [^\n]*\b(?:19|20)\d\d\b[^\n]*\n(?=[!-9;-~]+:)")
 _MAIL_HEADER = re.compile(rb"^(?:Received|Message-ID|MIME-Version|Return-Path|Delivered-To):", re.I | re.M)
 
 
@@ -123,7 +129,7 @@ def format_of(source: Source) -> str:
 def _codec(source: Source) -> str:
     """Return the encoding of a stream, after a note about its invalid bytes."""
     with source.open() as stream:
-        codec = source.encoding or encoding_of_stream(stream)
+        codec = source.encoding or encoding_of(stream)
         stream.seek(0)
         try:
             for _ in _decoded(stream, codec, "strict"):
@@ -348,7 +354,8 @@ def pdf_text(source: Source) -> Iterator[Piece]:
         fields = {name: found.value for name, found in (reader.get_fields() or {}).items() if found.value}
         form = "".join(f"{name}: {str(value).removeprefix('/')}\n" for name, value in fields.items())
         yield Piece(form, "form")
-        _note_missing(source, reader)
+        if reader.attachments:
+            source.notes.append(f"files inside {source.name} left out: {', '.join(reader.attachments)}")
     source.note_replaced(unknown, "could not be read")
 
 
@@ -370,13 +377,79 @@ def _print_of(page: Any, where: str, notes: list[str]) -> str:
     return text + "".join(f"\n[note: {words}]" for words in written if words)
 
 
-def _note_missing(source: Source, reader: Any) -> None:
-    """Note pages that are counted but missing, and the files inside, which a portfolio consists of."""
-    missing = int(reader.trailer["/Root"]["/Pages"].get("/Count", 0)) - len(reader.pages)
-    if missing > 0:
-        source.notes.append(f"{missing:,} pages of {source.name} are missing; later ones may have too low a number")
-    if reader.attachments:
-        source.notes.append(f"files inside {source.name} left out: {', '.join(reader.attachments)}")
+# Mail.
+
+
+def mail_text(source: Source) -> Iterator[Piece]:
+    """Read a message, or each message of a mailbox: the headers that a person reads, the body, what is attached.
+
+    Of a body in plain text and in HTML, the plain text is read if it has most of the words of the HTML; many plain
+    bodies contain only "please view in HTML". An attachment is converted by its own format, or reported as left out.
+    """
+    data = source.read().removeprefix(b"\xef\xbb\xbf")
+    mails = [data]
+    if data.startswith(b"From "):
+        mails = _NEXT_MAIL.split(data.partition(b"\n")[2])
+    for number, mail in enumerate(mails, 1):
+        where = f"mail {number}" if len(mails) > 1 else ""
+        try:
+            message = email.message_from_bytes(mail, policy=email.policy.default)
+            yield from [Piece(_headers(message), where), *_parts(message, where, source)]
+        except Exception as broken:  # the standard library fails at some malformed headers
+            source.notes.append(f"{where or 'the mail'} of {source.name} cannot be read: {one_line(broken)[:200]}")
+
+
+def _headers(mail: EmailMessage) -> str:
+    lines = [f"{name}: {' '.join(str(mail[name]).split())}\n" for name in MAIL_HEADERS if mail[name]]
+    return "".join([*lines, "\n"])
+
+
+def _parts(part: EmailMessage, where: str, source: Source) -> Iterator[Piece]:
+    kind = part.get_content_type()
+    if kind == "message/rfc822":
+        (inner,) = part.get_payload()
+        yield Piece(_headers(inner), where)
+        yield from _parts(inner, where, source)
+    elif part.is_multipart():
+        alternatives = [list(_parts(child, where, source)) for child in part.iter_parts()]
+        if kind == "multipart/alternative":
+            alternatives = [_fullest(alternatives)]
+        yield from (piece for pieces in alternatives for piece in pieces)
+    # A multipart without its boundary is text.
+    elif part.is_attachment() or part.get_content_maintype() not in ("text", "multipart") or part.get_filename():
+        yield from _attached(part, where, source)
+    elif kind not in ("text/css", "text/javascript"):
+        yield Piece(f"{_body(part, where, source).rstrip()}\n", where)
+
+
+def _fullest(alternatives: list[list[Piece]]) -> list[Piece]:
+    """Return the first alternative, the plain text, unless the richest of the others has many words that it lacks."""
+    words = [set(re.findall(r"\w+", "".join(text for text, _ in pieces))) for pieces in alternatives]
+    others = range(1, len(words))
+    richest = max(others, key=lambda number: len(words[number]), default=0)
+    return alternatives[0 if len(words[0] & words[richest]) >= SAME_WORDS * len(words[richest]) else richest]
+
+
+def _body(part: EmailMessage, where: str, source: Source) -> str:
+    data = part.get_payload(decode=True) or b""
+    name = f"{where} of {source.name}" if where else source.name
+    text = source.part(data, name, part.get_content_charset()).replace("\r\n", "\n")
+    return html_text(text, name, source.notes) if part.get_content_subtype() == "html" else text
+
+
+def _attached(part: EmailMessage, where: str, source: Source) -> Iterator[Piece]:
+    name = part.get_filename() or part.get_content_type()
+    here = f"{where}, attachment {name}".removeprefix(", ")
+    data = part.get_payload(decode=True) or b""
+    try:
+        found = converted(Source(name, lambda: io.BytesIO(data), source.encoding or part.get_content_charset()))
+    except Unreadable as reason:
+        source.notes.append(f"{here} of {source.name} left out: it is {reason}")
+        return
+    source.notes += [f"{note} ({source.name})" for note in found.notes]
+    yield Piece(f"\n[{name}]\n", here)
+    for text, inside in found.pieces():
+        yield Piece(text, f"{here}, {inside}".removesuffix(", "))
 
 
 CONVERTERS: dict[str, tuple[Callable[[Source], Any], str]] = {
@@ -386,7 +459,7 @@ CONVERTERS: dict[str, tuple[Callable[[Source], Any], str]] = {
     "html": (page_text, "inscriptis"),
     "ipynb": (notebook_text, "nbformat"),
     "json": (json_text, ""),
-    "mail": (lambda source: mail_text(source, converted), ""),
+    "mail": (mail_text, ""),
     "pdf": (pdf_text, "pypdf"),
     "rtf": (rtf_text, "striprtf"),
     "spreadsheet": (spreadsheet_text, "calamine"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import io
 import itertools
 import re
 import zipfile
@@ -16,8 +17,9 @@ CONFIDENCE = 0.4
 """The least confidence of chardet, from 0 to 1. Of guesses that are less certain, about one in ten is right."""
 MOST_BYTES = 1 << 29
 """The largest file that is converted in memory. Plain text and CSV have no limit."""
-BLOCK = 1 << 20
 SAMPLE_LINES = 2000
+LINE_BYTES = 1 << 16  # longer lines are read in parts
+GUESSED_BYTES = 1 << 20
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}
 MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _LABEL = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
@@ -65,7 +67,7 @@ class Source:
 
     def text(self) -> str:
         data = self.read()
-        return self._decoded(data, self.encoding or encoding_of(data))
+        return self._decoded(data, self.encoding or encoding_of(io.BytesIO(data)))
 
     def part(self, data: bytes, name: str, label: str | None = None) -> str:
         """Return the text of a part, such as a chapter, which is not refused if its encoding is uncertain.
@@ -73,7 +75,7 @@ class Source:
         ``label`` is the encoding that is declared outside of the part.
         """
         try:
-            codec = label if label and decodes(data, label) else encoding_of(data)
+            codec = label if label and decodes(data, label) else encoding_of(io.BytesIO(data))
         except Unreadable:
             codec = self.encoding or "cp1252"
             if not self.encoding:
@@ -102,49 +104,35 @@ def archive_of(stream: BinaryIO) -> zipfile.ZipFile:
     return archive
 
 
-def encoding_of(data: bytes) -> str:
-    """Return the codec of a text. Raises :class:`Unreadable` if it is uncertain.
+def encoding_of(stream: BinaryIO) -> str:
+    """Return the codec of a text of any size by its first lines beyond ASCII. Raises :class:`Unreadable` if uncertain.
 
     Text with at least three valid characters beyond ASCII for each invalid byte is UTF-8. That comes before what the
     text declares, because pages often declare another encoding than the one they are in.
     """
     import chardet
 
-    marked = mark_of(data)
+    head = stream.read(4096)
+    marked = mark_of(head)
     if marked:
         return marked
-    invalid = data.decode("utf-8", "replace").count("\ufffd") - data.count("\ufffd".encode())
-    beyond_ascii = len(data.decode("utf-8", "ignore")) - len(data.decode("ascii", "ignore"))
+    stream.seek(0)
+    lines = (line for line in iter(lambda: stream.readline(LINE_BYTES), b"") if not line.isascii())
+    sample = b"".join(itertools.islice(lines, SAMPLE_LINES))
+    invalid = sample.decode("utf-8", "replace").count("\ufffd") - sample.count("\ufffd".encode())
+    beyond_ascii = len(sample.decode("utf-8", "ignore")) - len(sample.decode("ascii", "ignore"))
     if not invalid or beyond_ascii >= 3 * invalid:
         return "utf-8"
     # As browsers do: latin-1 means cp1252, gb2312 means gbk.
-    label = _LABEL.search(data[:4096])
+    label = _LABEL.search(head)
     declared = label and webencodings.lookup(label[1].decode())
-    if declared and decodes(data, declared.codec_info.name):
+    if declared and decodes(sample, declared.codec_info.name):
         return declared.codec_info.name
-    lines = b"".join(line for line in data.splitlines(keepends=True) if not line.isascii())
-    guess = chardet.detect(lines[:BLOCK], encoding_era=chardet.EncodingEra.MODERN_WEB)
-    if guess["confidence"] >= CONFIDENCE and decodes(data, guess["encoding"] or "?"):
+    guess = chardet.detect(sample[:GUESSED_BYTES], encoding_era=chardet.EncodingEra.MODERN_WEB)
+    if guess["confidence"] >= CONFIDENCE and decodes(sample, guess["encoding"] or "?"):
         return guess["encoding"]
     perhaps = f"not UTF-8, and its encoding is uncertain (perhaps {guess['encoding']})"
     raise Unreadable(f"{perhaps}; name it with --encoding, or save the text as UTF-8")
-
-
-def encoding_of_stream(stream: BinaryIO) -> str:
-    """Return the codec of a text of any size: UTF-8 if all of it is, else that of its first lines beyond ASCII."""
-    head = stream.read(4)
-    stream.seek(0)
-    if not mark_of(head):
-        decoder = codecs.getincrementaldecoder("utf-8")()
-        try:
-            while block := stream.read(BLOCK):
-                decoder.decode(block)
-            decoder.decode(b"", final=True)
-            return "utf-8"
-        except UnicodeDecodeError:
-            stream.seek(0)
-            head = b"".join(itertools.islice((line for line in stream if not line.isascii()), SAMPLE_LINES))
-    return encoding_of(head)
 
 
 def mark_of(data: bytes) -> str | None:

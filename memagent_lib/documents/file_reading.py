@@ -29,10 +29,6 @@ from memagent_lib.readers import (
 from memagent_lib.text import whole_characters
 from memagent_lib.trace import Trace, Turn
 
-# A reading whose replies are all empty stops after this many turns, and not earlier, because a memory may well stay
-# empty for the first chunks of a long document.
-SILENT_TURNS = 64
-
 
 @dataclass(frozen=True)
 class SavedReading:
@@ -150,12 +146,8 @@ def read_files(
     document = paths
     if not isinstance(document, Document):
         document = Document(document, read_before, saved.parts if saved else ())
-    heard: list[bool] = []
 
     def observe(turn: Turn) -> None:
-        heard.append(any(reply.text for reply in turn.attempts))
-        if len(heard) == SILENT_TURNS and not any(heard):
-            raise _silent(SILENT_TURNS)
         provenance.turn(turn)
         if on_turn:
             on_turn(turn)
@@ -172,9 +164,10 @@ def read_files(
             previous=saved.trace if saved else None,
             observer=Observer(store=clock, on_turn=observe, lean=True),
         )
-    # A model may also fall silent only at the answer.
     if not any(trace.answers.values()):
-        raise _silent(len(heard))
+        raise BackendError(
+            "the model answered with nothing; raise thinking_tokens if it thinks first, or check its chat template"
+        )
     return FileReading(questions, trace, document, provenance, settings, clock.seconds, _unread(trace, document))
 
 
@@ -191,10 +184,3 @@ def _unread(trace: Trace, document: Document) -> int:
         for _ in document.blocks():  # sets it
             pass
     return max(0, (document.ends_at or 0) - end)
-
-
-def _silent(turns: int) -> BackendError:
-    return BackendError(
-        f"the model answered with nothing ({turns} turns); raise thinking_tokens if it thinks first, or check its chat "
-        "template"
-    )

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from memagent_lib.diagnostics import NO_ANSWERS, MemoryChange, MemoryPiece, Phrase, Provenance
 from memagent_lib.documents.sources import Document
@@ -100,15 +100,15 @@ def _of_reading(reading: FileReading) -> list[str]:
 
 
 def _answer(reading: FileReading, question: str) -> dict[str, Any]:
-    answer, pieces = reading.provenance.answers.get(question, (reading.answers.get(question, ""), ()))
+    answer = plain(reading.answers.get(question, ""))
     quotes = _quotes(reading, reading.provenance.evidence(question))
     remembered: list[Phrase] = []
     # The memory holds what all questions need, so it is no evidence for one of several.
-    if not quotes and len(reading.questions) == 1 and plain(answer).strip().strip(".").casefold() not in NO_ANSWERS:
+    if not quotes and len(reading.questions) == 1 and answer.strip().strip(".").casefold() not in NO_ANSWERS:
         remembered = reading.provenance.remembered
     return {
         "question": question,
-        "marked": _marked(answer, pieces, "mark", all_traced=True),
+        "answer": answer,
         "evidence": quotes[:MOST_EVIDENCE],
         "more": max(0, len(quotes) - MOST_EVIDENCE),
         "remembered": _quotes(reading, remembered)[:MOST_EVIDENCE],
@@ -189,7 +189,7 @@ def _turn(document: Document, change: MemoryChange, chunk: str | None) -> dict[s
         "dropped": [plain(words) for words in change.dropped],
         "notes": [note for note in notes if note],
         "displayed": change.displayed,
-        "memory": _marked(change.memory, change.pieces, "ins"),
+        "memory": _marked(change.memory, change.pieces),
         "bad": str(change.bad_memory or ""),
         "turned_away": [reply.text for reply in change.bad_memory.replies] if change.bad_memory else [],
         "chunk": chunk,
@@ -210,28 +210,19 @@ def _chunk_texts(document: Document, spans: set[tuple[int, int]]) -> dict[tuple[
     return {(start, end): text for (start, end), text in texts.items() if len(text) == end - start}
 
 
-def _marked(text: str, pieces: Sequence[MemoryPiece], tag: str, all_traced: bool = False) -> Markup:
-    r"""Return ``text`` as HTML, with the model's own words and those from the document marked, without ``\boxed{}``.
-
-    A piece that has a source is marked with ``tag`` if the piece is fresh, or always with ``all_traced``.
-    """
-    hidden: set[int] = set()
-    for box in _BOX.finditer(text):
-        hidden |= {*range(box.start(), box.start(1)), *range(box.end(1), box.end())}
-
-    def visible(start: int, end: int) -> Markup:
-        return escape("".join(text[at] for at in range(start, end) if at not in hidden))
-
+def _marked(memory: str, pieces: Sequence[MemoryPiece]) -> Markup:
+    """Return a memory as HTML, with the model's own words and those that this turn's chunk brought marked."""
     marked = Markup("")
     at = 0
     for piece in pieces:
-        marked += visible(at, piece.start)
-        words = visible(piece.start, piece.end)
+        marked += memory[at : piece.start]
+        words = memory[piece.start : piece.end]
         at = piece.end
         if piece.source is None:
-            words = Markup('<span class="own">{}</span>').format(words)
-        elif piece.fresh or all_traced:
+            marked += Markup('<span class="own">{}</span>').format(words)
+        elif piece.fresh:
             title = f"characters {piece.source[0]:,} to {piece.source[1]:,} of the text"
-            words = Markup('<{0} title="{1}">{2}</{0}>').format(tag, title, words)
-        marked += words
-    return marked + visible(at, len(text))
+            marked += Markup('<ins title="{}">{}</ins>').format(title, words)
+        else:
+            marked += words
+    return marked + memory[at:]

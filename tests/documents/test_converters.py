@@ -8,7 +8,7 @@ import json
 
 import document_files as files
 import pytest
-from document_files import docx, epub, form, glyphs, one_page, paragraph, stream, two_pages, words, xlsx
+from document_files import docx, epub, form, glyphs, one_page, paragraph, stream, two_pages, xlsx
 
 from memagent_lib.documents.converters import CONVERTERS, Unreadable, convert
 from memagent_lib.text import whole_characters
@@ -146,7 +146,6 @@ UNKNOWN = b"<< /Length 12 /Filter /FooDecode >>\nstream\nnot deflate!\nendstream
         (two_pages(**SCAN | STAMPED), "Page 2", "page 2 of a.pdf is a picture with almost no text (a scan?)"),
         # py-pdf/pypdf#3074: any exception is to be expected
         (two_pages(UNKNOWN), "Page one", CANNOT),
-        (two_pages(words(b"Page two"), kids=b"3 0 R 99 0 R"), "Page one", "1 pages of a.pdf are missing"),
         (
             one_page(
                 b"<< /Type /Filespec /F (plan.xlsx) /UF (plan.xlsx) /EF << /F 7 0 R >> >>",

@@ -87,7 +87,7 @@ def test_a_document_that_follows_another_is_placed_after_it(tmp_path):
 
 
 def test_a_character_across_two_blocks_is_read_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr("memagent_lib.documents.encodings.BLOCK", 3)
+    monkeypatch.setattr("memagent_lib.documents.encodings.LINE_BYTES", 3)
     monkeypatch.setattr("memagent_lib.documents.converters.BLOCK_CHARS", 3)
     path = tmp_path / "a.txt"
     path.write_text("aé東😀\ufffdz" * 20, encoding="utf-8")
