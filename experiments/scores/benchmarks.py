@@ -35,7 +35,7 @@ MATCH = "RULER match"
 ANY_LENGTH = "any length"
 _HQA = ("hotpot", "hotpotqa", "ruler_hqa")  # HotpotQA's questions over documents of its pool, under three names
 _LONGBENCH = ("longbench/", "longbench_v2")
-_SUB_EM = ("boxed", "contains", "exact", "sub_em", "lenient", "f1", "f1_hotpot")
+_SUB_EM = ("boxed", "contains", "exact", "sub_em", "lenient", "f1")
 _LENGTHS = {"7K": 7e3, "14K": 14e3, "28K": 28e3, "56K": 56e3, "112K": 112e3, "224K": 224e3, "448K": 448e3,
             "896K": 896e3, "1.75M": 1.75e6, "3.5M": 3.5e6}  # fmt: skip
 """The lengths of MemAgent's HotpotQA sets in tokens; all others are powers of two."""

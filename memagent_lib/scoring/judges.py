@@ -23,8 +23,6 @@ Rule = Callable[[str, Sequence[str]], Score]
 """Scores a reply against the accepted answers."""
 
 _NOTHING_STATED = "the reply states no answer in a form that this judge reads"
-_NAMED_ANSWERS = 3  # in a reason
-_POLAR = ("yes", "no", "noanswer")
 # In SQuAD's normal form, which has no apostrophes.
 _STATED = r"(mention|stat|provide|specif|sa(?:y|id)|contain|discuss|giv|includ|know|share|indicat|disclos|reveal)\w*"
 _NOT_STATED = re.compile(
@@ -90,13 +88,6 @@ def overlap_f1(found: Collection[str], accepted: Collection[str]) -> float:
 def token_f1(found: str, answer: str) -> float:
     """Return the token F1 of two answers in SQuAD's normal form, as SQuAD and LongBench do."""
     return overlap_f1(normalise(found).split(), normalise(answer).split())
-
-
-def hotpot_f1(found: str, answer: str) -> float:
-    """Return HotpotQA's and MemAgent's token F1. If either answer is yes, no or noanswer, unequal answers score 0."""
-    polar = normalise(found) in _POLAR or normalise(answer) in _POLAR
-    # Otherwise "no" would score against any sentence that has a "no" in it.
-    return float(normalise(found) == normalise(answer)) if polar else token_f1(found, answer)
 
 
 def match_all(reply: str, answers: Sequence[str]) -> Score:
@@ -183,11 +174,10 @@ JUDGES: dict[str, Rule] = {
     "items": items,
     "choice": choice,
     "abstains": abstains,
-    # To the letter: MemAgent's (arXiv 2507.02259), SQuAD's, HotpotQA's and RULER's.
+    # To the letter: MemAgent's (arXiv 2507.02259), SQuAD's and RULER's.
     "sub_em": AnyAnswer(stated, has_words),
     "lenient": AnyAnswer(stated, either_inside),
     "f1": AnyAnswer(box_or_all, token_f1),
-    "f1_hotpot": AnyAnswer(box_or_all, hotpot_f1),
     "match_all": match_all,
     "match_part": AnyAnswer(str, lambda found, answer: answer.lower() in found.lower()),
 }
@@ -254,6 +244,5 @@ def score(rule: str, reply: str, answers: Sequence[str]) -> Score:
 
 
 def _listed(answers: Sequence[str]) -> str:
-    named = ", ".join(map(repr, answers[:_NAMED_ANSWERS]))
-    more = len(answers) - _NAMED_ANSWERS
-    return f"{named} and {more} more" if more > 0 else named
+    named = ", ".join(map(repr, answers))
+    return named if len(named) <= 200 else f"{named[:200]}... ({len(answers)} in all)"

@@ -178,10 +178,11 @@ def same_answer(found: str, answer: str) -> bool:
 
     Answers without any, such as ``+``, have to be the same text.
     """
-    both_ways = _both_ways(found, answer)
-    if not any(map(any, both_ways)):
+    one = spelling(found)
+    other = spelling(answer)
+    if not tokens(one) and not tokens(other):
         return _squeezed(found) == _squeezed(answer)
-    return any(_same_row(_content(one), _content(other)) for one, other in both_ways)
+    return any(_same_row(_content(tokens(one, dates)), _content(tokens(other, dates))) for dates in (True, False))
 
 
 def same_text(found: str, answer: str) -> bool:
@@ -284,13 +285,6 @@ def _content(row: list[Token]) -> list[Token]:
     if last and (last.value not in _ARTICLES or (content and last.value == "a")):
         content.append(last)
     return content or row
-
-
-def _both_ways(found: str, answer: str) -> list[tuple[list[Token], list[Token]]]:
-    """Return the tokens of both texts twice: with dates as dates, and with dates as numbers and words."""
-    one = spelling(found)
-    other = spelling(answer)
-    return [(tokens(one, dates), tokens(other, dates)) for dates in (True, False)]
 
 
 def _same_row(one: list[Token], other: list[Token]) -> bool:

@@ -54,9 +54,7 @@ def stated(reply: str) -> str | None:
 def box_or_all(reply: str) -> str:
     """Return the content of the box, or the whole reply if there is none. Many benchmarks' judges score this."""
     found = boxed(reply)
-    if found is None:
-        return reply
-    return found
+    return reply if found is None else found
 
 
 def plain(text: str) -> str:

@@ -27,7 +27,6 @@ DIGESTS = {
     "sub_em": "0c56ed5ff747eaa0",
     "lenient": "2e48f3fcacb21a91",
     "f1": "db303e0afb58eb15",
-    "f1_hotpot": "88094d681ba01c3a",
     "match_all": "455e98b6361478e4",
     "match_part": "c1f154f2c88d612e",
     "babilong:kitchen|garden|Lisbon": "f915659f59a961ea",
