@@ -12,7 +12,6 @@ import unicodedata
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
 from typing import NamedTuple
 
 from memagent_lib.text import Chunk
@@ -214,7 +213,7 @@ def _replaced(live: list[str], turn: Turn) -> list[str]:
     prompt = turn.prompt
     displayed = [prompt.memory]
     if prompt.kind == Kind.MERGE and prompt.chunk:
-        displayed.append(prompt.chunk.text or _after(live, prompt.memory))
+        displayed.append(prompt.chunk.text)
     gone: set[int] = set()
     for text in displayed:
         same = [i for i, memory in enumerate(live) if memory == text and i not in gone]
@@ -225,11 +224,6 @@ def _replaced(live: list[str], turn: Turn) -> list[str]:
     at = min(gone, default=len(live))
     after = [memory for i, memory in enumerate(live) if i > at and i not in gone]
     return [*live[:at], *filter(None, [turn.reply.text]), *after]
-
-
-def _after(live: list[str], memory: str) -> str:
-    """Return the memory that follows ``memory``: the second of a merge whose trace was saved without it."""
-    return next((second for first, second in pairwise(live) if first == memory), "")
 
 
 def _history(

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from memagent_lib.diagnostics.fates import COMMON_WORDS, WORD, distinctive_words
 from memagent_lib.text import Chunk
-from memagent_lib.trace import BadMemory, Kind, Trace, Turn
+from memagent_lib.trace import Kind, Trace, Turn
 
 NO_ANSWERS = frozenset({"unknown", "unanswerable", "not known", "not mentioned", "not stated", "no answer", "none"})
 """Answers which mean that the text has none."""
@@ -59,22 +59,26 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class MemoryChange:
-    """What one turn (from 0) changed in its memory. ``pieces`` is empty if the memory is unchanged.
+    """What a ``turn``, the one with a ``number`` (from 0), changed in its memory.
 
-    ``kind`` is the prompt's. ``displayed`` is what it displayed beside the memory and the chunk: a recalled memory. For
-    a merge, it is both memories, and ``chunk`` is the span that the second one covers.
+    ``pieces`` is empty if the memory is unchanged. ``displayed`` is what the prompt displayed beside the memory and the
+    chunk: a recalled memory, or both memories of a merge.
     """
 
-    turn: int
-    chunk: tuple[int, int]
-    memory: str
+    number: int
+    turn: Turn
     pieces: tuple[MemoryPiece, ...]
     dropped: tuple[str, ...]
-    signal: str
-    cut: bool
-    bad_memory: BadMemory | None = None
-    kind: str = Kind.READ.name
     displayed: tuple[str, ...] = ()
+
+    @property
+    def memory(self) -> str:
+        return self.turn.reply.text
+
+    @property
+    def chunk(self) -> tuple[int, int]:
+        """The span of the document that was read; for a merge, the span that the second memory covers."""
+        return self.turn.prompt.chunk.start, self.turn.prompt.chunk.end
 
 
 class _State(NamedTuple):
@@ -195,30 +199,17 @@ class Provenance:
         carried = self._carried_over(before, set(origins))
         self._remember(_State(memory, origins, (*carried, *brought)))
         prompt = turn.prompt
-        read = prompt.chunk
         old = before.text
         displayed: tuple[str, ...] = ()
         if chunk is None:
-            displayed = (prompt.memory, read.text)
+            displayed = (prompt.memory, prompt.chunk.text)
         elif prompt.replaced is not None:
             # A recalled memory stands behind the one that is replaced. It was no part of it, so it cannot be dropped.
             old = prompt.replaced
             displayed = (prompt.memory.removeprefix(old).strip(),)
-        self.steps.append(
-            MemoryChange(
-                self._turns,
-                (read.start, read.end),
-                memory,
-                # An unchanged memory has nothing to display, and most turns change nothing.
-                pieces if memory != old else (),
-                tuple(_left_out(old, used)),
-                turn.reply.signal,
-                turn.reply.cut,
-                turn.bad_memory,
-                prompt.kind.name,
-                displayed,
-            )
-        )
+        # An unchanged memory has nothing to display, and most turns change nothing.
+        changed = pieces if memory != old else ()
+        self.steps.append(MemoryChange(self._turns, turn.lean(), changed, tuple(_left_out(old, used)), displayed))
 
     def _carried_over(self, before: _State, origins: set[int]) -> list[int]:
         """Return the phrases of the memory ``before`` that remain in the next memory; mark the others as dropped.

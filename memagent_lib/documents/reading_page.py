@@ -164,7 +164,7 @@ def _history(reading: FileReading) -> dict[str, Any] | None:
         summary += f"; the first and last {half} of {len(listed):,} turns are below"
         listed = listed[:half] + listed[-half:]
     # A merge reads no chunk, but a memory.
-    texts = _chunk_texts(reading.document, {step.chunk for step in listed if step.kind != Kind.MERGE.name})
+    texts = _chunk_texts(reading.document, {step.chunk for step in listed if step.turn.prompt.kind != Kind.MERGE})
     return {"summary": summary, "turns": [_turn(reading.document, step, texts.get(step.chunk)) for step in listed]}
 
 
@@ -172,17 +172,19 @@ def _is_worth_listing(step: MemoryChange, before: str) -> bool:
     """Return whether a turn did more than repeat the words of its memory, perhaps in another layout."""
     own = (step.memory[piece.start : piece.end] for piece in step.pieces if piece.source is None)
     changed = step.dropped or any(piece.fresh for piece in step.pieces) or any(words not in before for words in own)
-    return bool(changed or step.cut or step.signal or step.bad_memory or step.displayed)
+    return bool(changed or step.turn.reply.cut or step.turn.reply.signal or step.turn.bad_memory or step.displayed)
 
 
 def _turn(document: Document, change: MemoryChange, chunk: str | None) -> dict[str, Any]:
     start, end = change.chunk
     first = document.locate(start)
     last = document.locate(max(start, end - 1))
-    merges = change.kind == Kind.MERGE.name
-    notes = [change.signal, "merges two memories" * merges, "cut at its limit" * change.cut]
+    merges = change.turn.prompt.kind == Kind.MERGE
+    bad = change.turn.bad_memory
+    reply = change.turn.reply
+    notes = [reply.signal, "merges two memories" * merges, "cut at its limit" * reply.cut]
     return {
-        "number": change.turn + 1,
+        "number": change.number + 1,
         # Both ends if a chunk reaches from one file or page into another.
         "position": str(first) if first[::2] == last[::2] else f"{first} to {last}",
         "gains": sum(piece.fresh for piece in change.pieces),
@@ -190,8 +192,8 @@ def _turn(document: Document, change: MemoryChange, chunk: str | None) -> dict[s
         "notes": [note for note in notes if note],
         "displayed": change.displayed,
         "memory": _marked(change.memory, change.pieces),
-        "bad": str(change.bad_memory or ""),
-        "turned_away": [reply.text for reply in change.bad_memory.replies] if change.bad_memory else [],
+        "bad": str(bad or ""),
+        "turned_away": [reply.text for reply in bad.replies] if bad else [],
         "chunk": chunk,
     }
 

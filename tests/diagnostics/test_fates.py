@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import replace
 from functools import partial
 from itertools import accumulate, pairwise
 
@@ -159,13 +158,9 @@ def test_parts_read_out_of_order_are_in_memory_in_order():
     assert lost.fates == (A,) * 8 + (H,) * 6 + (L,) * 4 and (lost.capture, lost.retention) == (1.0, 0.0)
 
 
-@pytest.mark.parametrize("second", ["as read", "missing"])
-def test_a_merge_without_texts_leaves_one_memory_for_two(second):
+def test_a_merge_without_texts_leaves_one_memory_for_two():
     trace = read(map_merge, sliced(f"{OWL} ", "Rain. ", "Wind."), ["owl 4711", "rain", "wind", "wet", "windy", "x"])
     lean = trace.lean()
-    if second == "missing":  # as earlier versions saved a reading
-        merges = [replace(t, prompt=replace(t.prompt, chunk=replace(t.prompt.chunk, text=""))) for t in lean.turns[3:5]]
-        lean = replace(lean, turns=(*lean.turns[:3], *merges, lean.turns[5]))
     three = ("owl 4711", "rain", "wind")
     assert live_memories(lean) == [three[:1], three[:2], three, ("wet", "wind"), ("windy",), ("windy",)]
     assert live_memories(lean) == live_memories(trace)
