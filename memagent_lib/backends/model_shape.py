@@ -114,12 +114,12 @@ def _kv_heads(config: Any) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=8)
-def shape_of(model: str, download: bool = True) -> ModelShape:
+def shape_of(model: str) -> ModelShape:
     """Return the shape of a model folder or hub name. Counting the parameters of a large model takes seconds.
 
-    With ``download=False``, only local files are used. Raises :class:`MissingFile` if there is no configuration.
+    Raises :class:`MissingFile` if there is no configuration.
     """
-    return ModelShape.of(config_of(model, download))
+    return ModelShape.of(config_of(model))
 
 
 def trained_window(model: str) -> int:
@@ -127,15 +127,12 @@ def trained_window(model: str) -> int:
     return config_of(model).get_text_config().max_position_embeddings
 
 
-def config_of(model: str, download: bool = True) -> Any:
-    """Return the Hugging Face configuration of a model folder or hub name.
-
-    With ``download=False``, only local files are used. Raises :class:`MissingFile` if there is none.
-    """
+def config_of(model: str) -> Any:
+    """Return the Hugging Face configuration of a model folder or hub name, or raise :class:`MissingFile`."""
     from transformers import AutoConfig
 
     try:
-        return AutoConfig.from_pretrained(find_model(model), local_files_only=not download)
+        return AutoConfig.from_pretrained(find_model(model))
     except OSError as failure:
         if isinstance(failure, MissingFile) or Path(model).is_dir():
             raise

@@ -76,7 +76,7 @@ def evaluate(
     """Read data files that `memagent data` wrote, of any length, and score the answers."""
     from memagent_lib.backends import require_backend
     from memagent_lib.data import require_parquet
-    from memagent_lib.evaluation import EvaluationPlan, shared_text
+    from memagent_lib.evaluation import EvaluationPlan
     from memagent_lib.tracking import Experiment, evaluate_files, log_agent, policy_name
 
     # Every option is checked, and the store opened, before a model is loaded, which can take minutes.
@@ -96,7 +96,7 @@ def evaluate(
     experiment = Experiment.open(tracking)
     second = _judge(judge, judge_base_url, judge_prompt, judge_set, agent)
     opened = agent_of(**agent, reader=named[0] if named else None)
-    plan = EvaluationPlan(files, n, named or [opened.reader.source], shared_text(shared_reading, ""))
+    plan = EvaluationPlan(files, n, named or [opened.reader.source], shared_reading)
     named_by = {name: open_settings(agent["settings"]).get(name) for name in ("tokenizer", "api")}
     try:
         with (
@@ -156,12 +156,12 @@ def _judge(
 
 def _print_tables(results: Sequence[Result], rows: pd.DataFrame, policy: str) -> None:
     """Print the scores, and to standard error what a reader of them has to know."""
-    from memagent_lib.evaluation import cost_overview, failure_reasons, judges, mixtures, overview
+    from memagent_lib.evaluation import cost_overview, failure_reasons, mixtures, overview
     from memagent_lib.plugins import shipped_module
 
     print(overview(rows).to_string(index=False))
     if rows["turns"].notna().any():
-        print(f"\nwhat a question cost:\n{cost_overview(rows).to_string(index=False)}")
+        print(f"\nwhat a question cost:\n{cost_overview(rows).to_string(index=False, float_format='{:,.4g}'.format)}")
     benchmarks = shipped_module("scores", "benchmarks")
     table = benchmarks.benchmark_table(results, policy) if benchmarks else []
     if len(table):

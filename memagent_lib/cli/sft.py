@@ -44,7 +44,7 @@ def sft(
     from memagent_lib.provenance import model_hash
     from memagent_lib.sft import SftRecipe, fine_tune, require_own
     from memagent_lib.system import require_packages
-    from memagent_lib.tracking import KIND_TAG, Experiment
+    from memagent_lib.tracking import Experiment
 
     recipe = SftRecipe.load(file_of(recipe_file), settings)
     base_name = recipe.model.path
@@ -83,7 +83,7 @@ def sft(
         if recipe.sft.lora_rank:
             agent.save(folder / "adapter")
             record_base(folder / "adapter", base_name, Path(recipe.model.path))
-        tracked.tags({KIND_TAG: "sft", "model": str(model), "model_hash": model_hash(str(model))})
+        tracked.tags({"model": str(model), "model_hash": model_hash(str(model))})
     print(f"model in {model}; run {tracked.id} in {store}")
     evaluate = f"memagent evaluate DATA.parquet --model {shlex.quote(str(model))} --out FOLDER"
     train = f"memagent train RECIPE.toml {shlex.quote(f'model.path={model}')}"

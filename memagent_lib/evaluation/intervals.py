@@ -36,27 +36,19 @@ class Rate(NamedTuple):
         return cls(accuracy, low, high, int(scored), int(documents))
 
     def __str__(self) -> str:
-        return f"{self.percent} (n={self.count})" if self.n else self.percent
+        return f"{self.percent} (n={sample_size(self.n, self.documents)})" if self.n else self.percent
 
     @property
     def percent(self) -> str:
         """The share with its unit and interval, ``54.2 % [50.1, 58.0]``."""
-        return f"{100 * self.value:.1f} % {self.interval}" if self.n else "none scored"
+        if not self.n:
+            return "none scored"
+        return f"{100 * self.value:.1f} % [{100 * self.low:.1f}, {100 * self.high:.1f}]"
 
     @property
     def short(self) -> str:
-        """The share and its interval in percent without the unit, for columns that name it."""
-        return f"{100 * self.value:.1f} {self.interval}" if self.n else "none scored"
-
-    @property
-    def interval(self) -> str:
-        """The interval alone, in percent without the unit."""
-        return f"[{100 * self.low:.1f}, {100 * self.high:.1f}]"
-
-    @property
-    def count(self) -> str:
-        """How many questions, and on how many documents if these are fewer: ``64``, ``200 on 10 documents``."""
-        return sample_size(self.n, self.documents)
+        """The share and its interval without the unit, for columns that name it."""
+        return self.percent.replace(" %", "")
 
 
 def sample_size(n: int, documents: int) -> str:

@@ -12,12 +12,12 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from memagent_lib.agent import Agent, open_agent, run_sync
-from memagent_lib.backends import Backend, BackendError
+from memagent_lib.backends import BackendError
 from memagent_lib.data import Example
 from memagent_lib.driver import Observer, gather
 from memagent_lib.evaluation.results import Result
@@ -26,7 +26,6 @@ from memagent_lib.paths import absolute
 from memagent_lib.plugins import is_plugin, load_plugin, plugin_hash
 from memagent_lib.prompts import Budget, BudgetError, Encoder, Template
 from memagent_lib.readers import blind
-from memagent_lib.text import Tokenizer
 
 PROMPT_FILE = Path(__file__).parent / "judge_prompt.txt"
 ANSWER_TOKENS = 1024  # a verdict is one word, but a model may think first
@@ -48,19 +47,13 @@ class Verdict:
 
 
 def verdict_in(reply: str) -> float | None:
-    """Return the verdict in a judge's reply: 1 for CORRECT or YES, 0 for INCORRECT or NO, or ``None`` if it is unclear.
+    """Return the verdict in a judge's last line, which has to be the verdict alone; ``None`` if it is unclear.
 
-    The last line has to be the verdict alone, or the reply JSON with one key, ``correct`` or ``verdict``.
+    It is 1 for CORRECT or YES, and 0 for INCORRECT or NO.
     """
     lines = reply.strip().splitlines()
-    try:
-        ((key, value),) = json.loads(reply).items()
-    except (ValueError, AttributeError, RecursionError):
-        found = _LAST_LINE.fullmatch(lines[-1].casefold()) if lines else None
-        return _VERDICTS[found[1]] if found else None
-    if key == "correct" and isinstance(value, bool):
-        return float(value)
-    return _VERDICTS.get(str(value).casefold()) if key == "verdict" else None
+    found = _LAST_LINE.fullmatch(lines[-1].casefold()) if lines else None
+    return _VERDICTS[found[1]] if found else None
 
 
 @dataclass(frozen=True)
@@ -85,59 +78,49 @@ class Judgement:
         }
 
     def metrics(self, results: Sequence[Result]) -> dict[str, float]:
-        """Return the numbers of this judgement, those of its verdicts for each reader (``overwrite/right``).
+        """Return the numbers of this judgement, those of its verdicts for each reader (``overwrite/agreement``).
 
-        ``agreement`` is the share of verdicts that the rule confirms.
+        ``agreement`` is the share of the decided verdicts that the rule confirms.
         """
-        by_reader: dict[str, list[tuple[bool, float | None]]] = {}
-        for result, verdict in zip(results, self.verdicts, strict=True):
-            if verdict:
-                by_reader.setdefault(result.reader, []).append((result.correct, verdict.value))
-        numbers: dict[str, float] = {}
-        for reader, verdicts in by_reader.items():
-            decided = [(by_rule, value >= 1) for by_rule, value in verdicts if value is not None]
-            numbers[f"{reader}/decided"] = len(decided)
-            numbers[f"{reader}/unclear"] = len(verdicts) - len(decided)
-            numbers[f"{reader}/right"] = sum(right for _, right in decided)
-            if decided:
-                numbers[f"{reader}/agreement"] = sum(by_rule == right for by_rule, right in decided) / len(decided)
-        return numbers | {"requested": self.requested}
+        numbers: dict[str, float] = {"requested": self.requested}
+        for reader in dict.fromkeys(result.reader for result in results):
+            pairs = zip(results, self.verdicts, strict=True)
+            judged = [
+                (result.correct, verdict.value) for result, verdict in pairs if verdict and result.reader == reader
+            ]
+            agree = [by_rule == (value >= 1) for by_rule, value in judged if value is not None]
+            numbers |= {f"{reader}/decided": len(agree), f"{reader}/unclear": len(judged) - len(agree)}
+            if agree:
+                numbers[f"{reader}/agreement"] = sum(agree) / len(agree)
+        return numbers
 
     def summary(self, results: Sequence[Result]) -> str:
-        """Return one line: what was judged, and how often the rule agrees."""
-        numbers = self.metrics(results)
-        parts = []
-        for reader in dict.fromkeys(result.reader for result in results if result.trace):
-            right, decided, unclear = (numbers[f"{reader}/{name}"] for name in ("right", "decided", "unclear"))
-            agrees = f", the rule agrees on {100 * numbers[f'{reader}/agreement']:.1f} %" if decided else ""
-            parts.append(f"{reader}: {right:,} of {decided:,} right{agrees}, {unclear:,} unclear")
-        return f"model judge {self.judge}: {'; '.join(parts)}; {self.requested:,} distinct replies"
+        """Return one line: how many replies were judged, and how often the rule agrees."""
+        agreements = [
+            f"; {name.removesuffix('/agreement')}: the rule agrees on {100 * share:.1f} %"
+            for name, share in self.metrics(results).items()
+            if name.endswith("/agreement")
+        ]
+        return f"model judge {self.judge}: {self.requested:,} distinct replies{''.join(agreements)}"
 
 
 class ModelJudge:
     """A model that judges replies. ``prompt`` returns its prompt for an example and the reply to judge.
 
-    ``prompt_hash`` names the prompt in the file of saved verdicts.
+    ``prompt_hash`` names the prompt in the file of saved verdicts. Of the ``agent``, the judge takes the model.
     """
 
-    def __init__(
-        self,
-        name: str,
-        backend: Backend,
-        tokenizer: Tokenizer,
-        prompt: Callable[[Example, str], str],
-        prompt_hash: str,
-        weights: str = "",
-    ):
+    def __init__(self, name: str, agent: Agent, prompt: Callable[[Example, str], str], prompt_hash: str):
         self.name = name
         self.prompt = prompt
         self.prompt_hash = prompt_hash
         # Only ``blind`` is used; a template has to word the other kinds too.
         words = dict(read="{question}{memory}{chunk}", answer="{question}{memory}", direct="{question}{chunk}")
         template = Template(name="judge", empty_memory="none", blind="{question}", **words)
-        room = backend.window - tokenizer.chat_tokens - ANSWER_TOKENS - SEAM_TOKENS
+        tokenizer = agent.encoder.tokenizer
+        room = agent.backend.window - tokenizer.chat_tokens - ANSWER_TOKENS - SEAM_TOKENS
         encoder = Encoder(tokenizer, template, Budget(question_tokens=room, answer_tokens=ANSWER_TOKENS), blind.prompts)
-        self._agent = Agent(encoder, backend, blind, weights or name, tokenizer_digest=tokenizer.digest)
+        self._agent = replace(agent, encoder=encoder, reader=blind)
 
     def judge(self, results: Sequence[Result], folder: str | Path | None = None, concurrency: int = 64) -> Judgement:
         """Judge the answers of results. With a ``folder``, verdicts are saved there and found there again."""
@@ -213,4 +196,4 @@ def open_judge(model: str, backend: str = "vllm", *, prompt: str | Path = "", **
         agent = open_agent(model, backend, reader=blind, template="short", budget=smallest, **options)
     except (OSError, ValueError) as failure:
         raise ValueError(f"the judge {model!r}: {failure}") from failure
-    return ModelJudge(name, agent.backend, agent.encoder.tokenizer, worded_by, prompt_hash, agent.weights)
+    return ModelJudge(name, agent, worded_by, prompt_hash)

@@ -1,19 +1,24 @@
 """A result: everything known about the reading of one example, as an object, as a JSON record, and as a row of a table.
 
 :data:`COLUMNS` is the whole definition of the result table. A column declared there appears in every frame and parquet
-file, and optionally in summaries and in MLflow. This module does not depend on agents.
+file, and optionally in summaries and in MLflow. In files, a result is a record of one line, and each document is stored
+once beside the records; a chunk that is a slice of it is recorded as its span. This module does not depend on agents.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from itertools import chain, zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memagent_lib.data import Example, Span
-from memagent_lib.diagnostics import Diagnosis, diagnose, evidence_in
-from memagent_lib.journal import digest
+from memagent_lib.diagnostics import Diagnosis, diagnose
+from memagent_lib.errors import MissingFile
+from memagent_lib.journal import append_record, digest, records
 from memagent_lib.plugins import plugin_hash
 from memagent_lib.provenance import VIEW_ROOMS, code_hash
 from memagent_lib.scoring import Score, judge_hash
@@ -22,10 +27,12 @@ from memagent_lib.trace import TURN_COLUMNS, Trace, Turn
 if TYPE_CHECKING:
     import pandas as pd
 
-TURN_TABLE = ["example", "reader", "chunks", "score", *TURN_COLUMNS, "evidence", "fate"]
+RESULTS = "results.jsonl"
+DOCUMENTS = "documents.jsonl"
+STORED_BYTES = 64 << 20
+"""The default limit for what is stored. Beside a journal, further documents are recorded by hash and length only;
+:func:`write_results` leaves out results that do not fit."""
 _EXAMPLE_FIELDS = ("id", "task", "question", "answers", "rule", "evidence")
-
-
 _JUDGING_ROOMS = ("scoring", "diagnostics")
 _OTHER_ROOMS = (*VIEW_ROOMS, "data", "documents", "evaluation", "panel", "rl", "sft", "sweeps", "tracking")
 """Rooms that neither read nor judge."""
@@ -224,7 +231,7 @@ def reading_key(example: Example, document: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the result table: its value for a result, its meaning and its type.
+    """A column of the result table: its value for a result, and its meaning.
 
     Every column is in frames and parquet files. ``mean`` adds its average to summaries and, per reader and length, to
     MLflow's metrics. ``tag`` puts it on the MLflow trace of each reading, so that traces can be searched by it. With
@@ -233,7 +240,6 @@ class Column:
 
     of: Callable[[Result], Any]
     meaning: str
-    type: type = str
     mean: bool = False
     tag: bool = False
     read: bool = False
@@ -272,39 +278,38 @@ COLUMNS: dict[str, Column] = {
     "example": Column(lambda r: r.example.id, "the example's id in its data file", tag=True),
     "task": Column(lambda r: r.example.task, "the kind of question", tag=True),
     "reader": Column(lambda r: r.reader, "the strategy that read the document", tag=True),
-    "chunks": Column(lambda r: r.example.metadata.get("chunks"), "the length that the document was made for", int,
-                     tag=True),
+    "chunks": Column(lambda r: r.example.metadata.get("chunks"), "the length that the document was made for", tag=True),
     "file": Column(lambda r: r.example.metadata.get("file_name") or r.example.metadata.get("file"), "the data file"),
-    "document_chars": Column(lambda r: r.characters, "the document's length in characters", int),
-    "document_tokens": Column(document_tokens, "the document's length as the reader cut it", int, read=True),
-    "depth": Column(depth, "where the last needed fact begins, as a share of the document", float),
-    "score": Column(lambda r: r.score and r.score.value, "the judge's verdict", float),
+    "document_chars": Column(lambda r: r.characters, "the document's length in characters"),
+    "document_tokens": Column(document_tokens, "the document's length as the reader cut it", read=True),
+    "depth": Column(depth, "where the last needed fact begins, as a share of the document"),
+    "score": Column(lambda r: r.score and r.score.value, "the judge's verdict"),
     "answer": Column(lambda r: r.score and r.score.answer, "the answer that the judge found in the reply", tag=True),
     "answers": Column(lambda r: " | ".join(r.example.answers), "the accepted answers"),
     "reason": Column(lambda r: r.score and r.score.reason, "why the judge decided so"),
     "error": Column(lambda r: r.error, "what stopped the reading"),
     "capture": Column(lambda r: r.diagnosis.capture, "the needed evidence that was in memory right after its chunk",
-                      float, mean=True, tag=True, read=True),
-    "retention": Column(lambda r: r.diagnosis.retention, "the captured evidence that was in memory at the end", float,
+                      mean=True, tag=True, read=True),
+    "retention": Column(lambda r: r.diagnosis.retention, "the captured evidence that was in memory at the end",
                         mean=True, tag=True, read=True),
     "fate": Column(lambda r: r.diagnosis.fate and str(r.diagnosis.fate), "what had become of the needed evidence",
                    tag=True, read=True),
-    "turns": Column(lambda r: r.turns, "the model's replies", int, mean=True, tag=True, read=True),
+    "turns": Column(lambda r: r.turns, "the model's replies", mean=True, tag=True, read=True),
     "cut_memories": Column(lambda r: r.trace.cut_memories if r.counts_reading else 0, "memories that hit their limit",
-                           int, mean=True, tag=True, read=True),
-    "cut_answers": Column(lambda r: int(r.trace.turns[-1].reply.cut), "answers that hit their limit", int, read=True),
+                           mean=True, tag=True, read=True),
+    "cut_answers": Column(lambda r: int(r.trace.turns[-1].reply.cut), "answers that hit their limit", read=True),
     "sampling_left_out": Column(lambda r: r.trace.sampling_left_out or None, "settings that the server refused",
                                 read=True),
     "bad_memories": Column(lambda r: r.trace.bad_memories if r.counts_reading else 0, "turns with a reply that was no "
-                           "memory", int, mean=True, tag=True, read=True),
+                           "memory", mean=True, tag=True, read=True),
     "bad_memory_kinds": Column(lambda r: r.trace.bad_memory_kinds if r.counts_reading else "", "what these replies "
                                "were, and what was done about them", tag=True, read=True),
-    "prompt_tokens": Column(_tokens("prompt_tokens"), "of all prompts", int, mean=True, read=True),
-    "reply_tokens": Column(_tokens("reply_tokens"), "of all replies", int, read=True),
-    "cached_tokens": Column(_tokens("cached_tokens"), "of prompts, in the engine's cache", int, read=True),
-    "seconds": Column(lambda r: round(r.seconds, 3), "the time that the reading took", float),
+    "prompt_tokens": Column(_tokens("prompt_tokens"), "of all prompts", mean=True, read=True),
+    "reply_tokens": Column(_tokens("reply_tokens"), "of all replies", read=True),
+    "cached_tokens": Column(_tokens("cached_tokens"), "of prompts, in the engine's cache", read=True),
+    "seconds": Column(lambda r: round(r.seconds, 3), "the time that the reading took"),
     "questions": Column(lambda r: (r.sharing or _ALONE).questions, "the questions that divide the reading's cost; its "
-                        "bad and cut memories count with the first one", int),
+                        "bad and cut memories count with the first one"),
     "rule": Column(lambda r: r.example.rule, "the judge"),
     "code": Column(lambda r: r.code, "the version of the code that read and judged"),
     "document": Column(lambda r: r.document, "the hash of the document's text"),
@@ -319,42 +324,101 @@ def to_frame(results: Iterable[Result]) -> pd.DataFrame:
     return pd.DataFrame([result.row() for result in results], columns=list(COLUMNS))
 
 
-def turns_to_frame(readings: Iterable[Result] | Mapping[str, Iterable[Result]]) -> pd.DataFrame:
-    """Return one row per turn of all results, with the columns :data:`TURN_TABLE`.
+def turns_to_frame(readings: Mapping[str, Iterable[Result]]) -> pd.DataFrame:
+    """Return one row per turn of the results of each policy: ``policy, reader, example``, then :data:`TURN_COLUMNS`.
 
     A reading for several questions has its rows once, with the first of them that has a trace; each has its answer.
-
-    If ``readings`` maps policies to their results, there is also a column ``policy``. ``evidence`` is whether the chunk
-    contains any part of the needed evidence; ``fate`` is the evidence's fate after the turn.
     """
     import pandas as pd
 
-    if isinstance(readings, Mapping):
-        frames = [turns_to_frame(found).assign(policy=policy) for policy, found in readings.items()]
-        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*TURN_TABLE, "policy"])
     frames = []
-    shared: set[tuple[str, str]] = set()
-    for result in readings:
-        if result.trace is None:
+    shared: set[tuple[str, str, str]] = set()
+    for policy, results in readings.items():
+        for result in (result for result in results if result.trace is not None):
+            turns = result.trace.to_frame().assign(policy=policy, reader=result.reader, example=result.example.id)
+            if result.sharing:
+                reading = (policy, result.reader, result.document)
+                turns = turns.tail(1) if reading in shared else turns
+                shared.add(reading)
+            frames.append(turns)
+    columns = ["policy", "reader", "example", *TURN_COLUMNS]
+    return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+
+
+class DocumentStore:
+    """Documents beside results, each stored once under its hash, up to ``limit_bytes`` characters in all."""
+
+    def __init__(self, path: str | Path, limit_bytes: int = STORED_BYTES):
+        self.path = Path(path)
+        stored = _read_documents(self.path)
+        self._known = set(stored)
+        self._room = limit_bytes - sum(map(len, stored.values()))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._known
+
+    def add(self, name: str, text: str) -> bool:
+        """Store a document if there is room; return whether it is in the store."""
+        if text and name not in self._known and len(text) <= self._room:
+            append_record(self.path, name, {"text": text})
+            self._known.add(name)
+            self._room -= len(text)
+        return name in self._known
+
+
+def _read_documents(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        return {}
+    texts = (record["text"] for record in records(path))
+    return {digest(text): text for text in texts}
+
+
+def read_results(path: str | Path) -> list[Result]:
+    """Return the results in a file, or in all files of a folder, with the documents stored beside them."""
+    return list(chain.from_iterable(results_by_file(path).values()))
+
+
+def results_by_file(path: str | Path) -> dict[Path, list[Result]]:
+    """Return what :func:`read_results` returns, by file. Files of one folder may have different readings of a question.
+
+    Raises :class:`MissingFile` if there is none.
+    """
+    path = Path(path)
+    files = sorted(file for file in path.glob("*.jsonl") if file.name != DOCUMENTS) if path.is_dir() else [path]
+    if not files or not files[0].is_file():
+        raise MissingFile(f"no results at {path}")
+    documents = _read_documents(files[0].parent / DOCUMENTS)
+    return {
+        file: [Result.from_record(record, documents.get(record["document"])) for record in records(file)]
+        for file in files
+    }
+
+
+def write_results(results: Iterable[Result], folder: str | Path, limit_bytes: int = STORED_BYTES) -> int:
+    """Write results and their documents until the limit is reached; return how many results were left out.
+
+    The limit is for records and documents together. Wrong and right results alternate, wrong ones first, so that both
+    kinds are present even if the limit is reached.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    documents = DocumentStore(folder / DOCUMENTS, limit_bytes)
+    results = list(results)
+    wrong = [result for result in results if not result.correct]
+    right = [result for result in results if result.correct]
+    left_out = 0
+    room = limit_bytes
+    for number, result in enumerate(filter(None, chain.from_iterable(zip_longest(wrong, right)))):
+        record = result.to_record(stored=True)
+        # The record of a long reading can be as large as its document, so both count against the limit.
+        size = len(json.dumps(record))
+        # Several readers of one document store it once.
+        if result.document not in documents:
+            size += len(result.example.document)
+        if size > room:
+            left_out += 1
             continue
-        turns = _turns(result)
-        if result.sharing:
-            reading = (result.reader, result.document)
-            turns = turns.tail(1) if reading in shared else turns
-            shared.add(reading)
-        frames.append(turns)
-    if not frames:
-        return pd.DataFrame(columns=TURN_TABLE)
-    return pd.concat(frames, ignore_index=True)[TURN_TABLE]
-
-
-def _turns(result: Result) -> pd.DataFrame:
-    example = result.example
-    return result.trace.to_frame().assign(
-        example=example.id,
-        reader=result.reader,
-        chunks=example.metadata.get("chunks"),
-        score=result.score.value if result.score else None,
-        evidence=[bool(evidence_in(turn, example.evidence)) for turn in result.trace.turns],
-        fate=[fate and str(fate) for fate in result.diagnosis.fates],
-    )
+        documents.add(result.document, result.example.document)
+        append_record(folder / RESULTS, str(number), record)
+        room -= size
+    return left_out

@@ -141,17 +141,16 @@ def rows_of(rows: pd.DataFrame, name: str, reader: str = "") -> pd.DataFrame:
 def in_order(rows: pd.DataFrame, first: Sequence[str]) -> pd.DataFrame:
     """Sort keyed rows: lines of the policies, variants or lines in ``first`` come first, then policies as they appear.
 
-    Within a policy, what varied goes from the smallest number to the largest. Raises ``ValueError`` for an unknown
-    name.
+    Raises ``ValueError`` for an unknown name.
     """
     names = rows[["policy", "variant", "line"]]
     missing = [name for name in first if not (names == name).any(axis=None)]
     if missing:
         raise ValueError(f"no results of {', '.join(map(repr, missing))}; there are {', '.join(lines_of(rows))}")
-    order = {name: at for at, name in reversed(list(enumerate([*first, *rows["policy"]])))}
+    policies = list(rows["policy"].unique())
     ranks = [
-        (min(order[name] for name in of_row if name in order), natural(varied))
-        for *of_row, varied in names.assign(varied=rows["varied"]).itertuples(index=False)
+        (min([first.index(name) for name in row if name in first], default=len(first)), policies.index(row[0]))
+        for row in names.to_numpy()
     ]
     # sorted is stable: rows of one line stay as they are.
     return rows.iloc[sorted(range(len(rows)), key=ranks.__getitem__)].reset_index(drop=True)
@@ -191,29 +190,18 @@ def save_rows(frame: pd.DataFrame, folder: str | Path, name: str) -> list[str]:
     import pandas as pd
 
     path = absolute(folder) / f"{name}.parquet"
-    notes = []
+    replaced = 0
     with lock_beside(path):
         if path.is_file():
-            before = _read(path)
-            same = ["reader", "settings", *question_columns(before, frame), "rule"]
-            again = _found_in(frame, before, same)
-            changed = before[again & ~_found_in(frame, before, [*same, *FINGERPRINTS, "score", "answer"])]
-            for reader, rows in changed.groupby("reader", sort=False):
-                notes.append(f"{len(rows):,} earlier results of {reader} are replaced in {path.name}")
-            frame = pd.concat([before[~again], frame], ignore_index=True)
+            frame = pd.concat([_read(path), frame], ignore_index=True)
+            columns = [*_QUESTION, "reader", "settings", "rule", *FINGERPRINTS, "score", "answer"]
+            text = frame.reindex(columns=columns).astype(str)
+            again = text.duplicated(columns[:-4], keep="last")
+            replaced = int((again & ~text.duplicated(keep="last")).sum())
+            frame = frame[~again]
         with replacing(path) as unfinished:
             frame.to_parquet(unfinished, index=False)
-    return notes
-
-
-def _found_in(frame: pd.DataFrame, rows: pd.DataFrame, names: Sequence[str]) -> pd.Series:
-    """Return which ``rows`` are also in ``frame``, by the columns of ``names`` that either has."""
-    import pandas as pd
-
-    names = [name for name in names if name in rows or name in frame]
-    known = set(frame.reindex(columns=names).astype(str).itertuples(index=False, name=None))
-    found = [row in known for row in rows.reindex(columns=names).astype(str).itertuples(index=False, name=None)]
-    return pd.Series(found, rows.index, dtype=bool)
+    return [f"{replaced:,} earlier results are replaced in {path.name}"] if replaced else []
 
 
 def gather_rows(folder: str | Path, first: Sequence[str] = ()) -> pd.DataFrame:

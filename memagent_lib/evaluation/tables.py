@@ -1,16 +1,17 @@
-"""Tables from result rows: accuracy with its interval per group, overviews, costs, and paired comparisons.
+"""Tables from result rows: accuracy with its interval per group, overviews, costs, paired comparisons, two-hop cases.
 
-This module depends on frames of result rows, not on agents or stores of runs.
+This module depends on results and frames of their rows, not on agents or stores of runs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from memagent_lib.diagnostics import EvidenceHistory, Fate
 from memagent_lib.evaluation.intervals import RATE, Rate, paired_interval, rate
-from memagent_lib.evaluation.results import COLUMNS
+from memagent_lib.evaluation.results import COLUMNS, Result
 from memagent_lib.evaluation.rows import (
     ALL_TASKS,
     LINE,
@@ -27,19 +28,13 @@ from memagent_lib.scoring import judge_name
 if TYPE_CHECKING:
     import pandas as pd
 
-BY_MODEL = "by the model judge"
 DIFFERENCE = ["left", "right", "chunks", "difference", "low", "high", "n", "documents", "right_only", "left_only"]
 """The columns of paired differences."""
-COSTS = {
-    "tokens": "prompt and reply tokens, mean",
-    "turns": "replies of the model, mean",
-    "seconds": "seconds of a question, median",
-    "seconds_95": "seconds of a question, 95th percentile",
-    "gflops": "arithmetic operations of the model in billions, mean",
-}
-"""The costs of a question, and what they are. Tokens count even if a prefix cache has saved their computation.
+COSTS = ["tokens", "turns", "seconds", "seconds_95"]
+"""The costs of a question: mean tokens of prompts and replies, mean turns, median and 95th percentile of seconds.
 
-Seconds are those of one reading among all that ran at the same time, or a question's part of a reading for several.
+Tokens count even if a prefix cache has saved their computation. Seconds are those of one reading among all that ran at
+the same time, or a question's part of a reading for several.
 """
 
 
@@ -126,37 +121,21 @@ def by_judge(results: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([results, by_model], ignore_index=True)
 
 
-def judges(results: pd.DataFrame) -> str:
-    """Return the judges, each with the number of rows it judged, most rows first: ``contains (12), items (3)``."""
-    counts = results["rule"].map(judge_name, na_action="ignore").value_counts()
-    return ", ".join(f"{rule} ({count:,})" for rule, count in counts.items())
-
-
 def overview(results: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per task, reader and file: judges, n, failures, score with interval, evidence.
+    """Return one row per task, reader, file and judge: n, failures, score with interval, evidence.
 
     With several tasks, the first rows, one per reader, are over all of them. ``capture`` is the share of the evidence
-    that was captured, and ``retention`` the share of that which was retained. A model judge has a column with its own
-    scores. If replies were no memory, or answers cut, last columns count them.
+    that was captured, and ``retention`` the share of that which was retained. A model judge has rows of its own. If
+    replies were no memory, or answers cut, last columns count them.
     """
-    import pandas as pd
-
     by = ["task", "reader", "file", "judge"]
-    rows = _of_files(results)
-    # All rows of a file have one cell, whatever their judges.
-    rows["judge"] = rows.groupby(by[:3])["judge"].transform(lambda names: ", ".join(sorted(set(names))))
-    summary = by_task(summarise(rows, by), results, by[:3])
+    rows = by_judge(_of_files(results))
+    summary = by_task(summarise(rows, by), results, by)
     summary["score"] = [_rate_cell(row) for row in summary.to_dict("records")]
-    summary["n"] = summary["scored"] + summary["failed"]
+    summary["n"] = summary["scored"] + summary["failed"] + summary["unclear"]
     for name in ("capture", "retention"):
-        summary[name] = ["" if pd.isna(share) else f"{100 * share:.1f} %" for share in summary[name]]
-    columns = [*by, "n", "failed", "score", "capture", "retention"]
-    if "model_judge" in rows and rows["model_judge"].notna().any():
-        verdicts = summarise(rows[rows["model_judge"].notna()].assign(score=rows["model_verdict"].astype(float)), by)
-        verdicts[BY_MODEL] = [_rate_cell(row) for row in verdicts.to_dict("records")]
-        summary = summary.merge(verdicts[[*by, BY_MODEL]], on=by, how="left")
-        columns.insert(columns.index("score") + 1, BY_MODEL)
-    return _with_faults(summary[columns], rows, by)
+        summary[name] = ["" if math.isnan(share) else f"{100 * share:.1f} %" for share in summary[name]]
+    return _with_faults(summary[[*by, "n", "failed", "score", "capture", "retention"]], rows, by)
 
 
 def _of_files(results: pd.DataFrame) -> pd.DataFrame:
@@ -166,14 +145,14 @@ def _of_files(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_task(table: pd.DataFrame, results: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Sort rows by task, reader and file, the columns of ``by``: rows over all tasks first, readers as in the results.
+    """Sort rows by the columns ``by`` (task, reader, file): rows over all tasks first, readers as in the results.
 
     Numbers in names sort by value: ``test_4`` before ``test_16``.
     """
     readers = list(results[by[1]].unique())
 
     def place(at: int) -> tuple[Any, ...]:
-        task, reader, file = (table.at[at, name] for name in by)
+        task, reader, file = (table.at[at, name] for name in by[:3])
         return task != ALL_TASKS, natural(task), readers.index(reader), natural(str(file))
 
     return table.loc[sorted(table.index, key=place)].reset_index(drop=True)
@@ -207,16 +186,16 @@ def mixtures(results: pd.DataFrame) -> list[str]:
     return warnings
 
 
-def paired(results: pd.DataFrame, left: str, right: str, reader: str = "") -> pd.DataFrame:
+def paired(results: pd.DataFrame, left: str, right: str) -> pd.DataFrame:
     """Compare the line ``right`` with the line ``left`` on the documents that both have read, one row per length.
 
-    A line is given by its own name, or by that of its policy and the ``reader``. Columns: ``left`` and ``right``, the
-    ``difference`` of the mean scores (right minus left), its 95 % interval ``low, high``, the number of questions
-    ``n`` and of their ``documents``, and the numbers of questions on which one line scored higher (``right_only``,
-    ``left_only``). A question that failed for either line, or that two rules judged, is left out.
+    Columns: ``left`` and ``right``, the ``difference`` of the mean scores (right minus left), its 95 % interval
+    ``low, high``, the number of questions ``n`` and of their ``documents``, and the numbers of questions on which one
+    line scored higher (``right_only``, ``left_only``). A question that failed for either line, or that two rules
+    judged, is left out.
     """
     rows = keyed(results)
-    names = [rows_of(rows, name, reader)["line"].iloc[0] for name in (left, right)]
+    names = [rows_of(rows, name)["line"].iloc[0] for name in (left, right)]
     made = _differences(rows[rows["score"].notna()], *names)
     if made.empty:
         raise ValueError(f"{names[0]!r} and {names[1]!r} have no question in common that one rule has judged")
@@ -274,41 +253,84 @@ def costs(results: pd.DataFrame, by: Sequence[str] = ("line", "chunks")) -> pd.D
     """Return one row per group with its number of questions ``n`` and :data:`COSTS`.
 
     Groups have the order of the rows, but the values of the last column, such as lengths, ascend. Failed readings are
-    left out, because they were stopped early. ``gflops`` is a column only if some row has its FLOPs, which are unknown
-    without the model's shape.
+    left out, because they were stopped early.
     """
-    rows = keyed(results) if {"line", "variant", "varied"} & set(by) else results
+    rows = keyed(results) if "line" in by else results
     rows = rows[rows["turns"].notna()]
-    numbers = rows.reindex(columns=["turns", "seconds", "prompt_tokens", "reply_tokens", "flops"]).astype(float)
-    tokens = numbers["prompt_tokens"] + numbers["reply_tokens"]
-    rows = rows.assign(turns=numbers["turns"], seconds=numbers["seconds"], tokens=tokens, flops=numbers["flops"] / 1e9)
+    # Columns with missing values hold objects.
+    tokens = rows["prompt_tokens"].astype(float) + rows["reply_tokens"].astype(float)
+    rows = rows.assign(turns=rows["turns"].astype(float), seconds=rows["seconds"].astype(float), tokens=tokens)
     grouped = rows.groupby(list(by), sort=False, dropna=False)
-    table = grouped.size().rename("n").to_frame()
-    for name in ("tokens", "turns"):
-        table[name] = grouped[name].mean()
-    table["seconds"] = grouped["seconds"].median()
-    table["seconds_95"] = grouped["seconds"].quantile(0.95)
-    if rows["flops"].notna().any():
-        table["gflops"] = grouped["flops"].mean()
+    table = (
+        grouped[["tokens", "turns"]]
+        .mean()
+        .assign(seconds=grouped["seconds"].median(), seconds_95=grouped["seconds"].quantile(0.95))
+    )
+    table.insert(0, "n", grouped.size())
     table = table.reset_index()
+    # Rows have the longest documents first, as they are read.
     *others, last = by
-    if others:  # rows have the longest documents first, as they are read
-        group = table.groupby(others, sort=False, dropna=False).ngroup()
-        order = sorted(table.index, key=lambda at: (group[at], natural(str(table.at[at, last]))))
-        table = table.loc[order].reset_index(drop=True)
-    return table
+    table["group"] = table.groupby(others, sort=False, dropna=False).ngroup()
+    return table.sort_values(["group", last], ignore_index=True).drop(columns="group")
 
 
 def cost_overview(results: pd.DataFrame) -> pd.DataFrame:
-    """Return the costs per task, reader and file, the rows of :func:`overview`, as text for a terminal."""
+    """Return the :func:`costs` per task, reader and file, in the order of :func:`overview`."""
     by = ["task", "reader", "file"]
-    table = by_task(costs(_of_files(results), by), results, by)
-    for name in COSTS:
-        if name in table:
-            table[name] = [amount(value) for value in table[name]]
-    return table.rename(columns={"seconds": "seconds (median)", "seconds_95": "(95 %)", "gflops": "GFLOPs"})
+    return by_task(costs(_of_files(results), by), results, by)
 
 
-def amount(value: float) -> str:
-    """Return a cost as text: whole numbers from 10 on, else two digits."""
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+def two_hop_outcomes(results: Iterable[Result]) -> pd.DataFrame:
+    """Return one row per reading of a two-hop question: ``example, right, waited``, and the fates of its two facts.
+
+    The *lead* is the needed fact that comes first in the document, before anything has revealed that it will matter.
+    ``waited`` is for how many turns it stayed in memory until the last fact was read (:func:`turns_waited`).
+    ``lead_captured`` and ``lead_retained`` describe the lead; ``last_captured`` and ``last_retained`` describe the last
+    needed fact. Failed readings are left out.
+    """
+    import pandas as pd
+
+    rows = []
+    for result in (result for result in results if result.trace is not None):
+        row = {"example": result.example.id, "right": result.correct, "waited": turns_waited(result)}
+        for name, history in zip(("lead", "last"), _lead_and_last(result), strict=True):
+            row |= {f"{name}_captured": history.captured, f"{name}_retained": history.retained}
+        rows.append(row)
+    return pd.DataFrame(rows).astype({"waited": "Int64"})
+
+
+def turns_waited(result: Result) -> int | None:
+    """Return for how many turns the lead stayed in memory until the last needed fact was read.
+
+    Returns ``None`` if the lead was out of memory in between, if one chunk contains both the lead and the last fact, or
+    if either was never read.
+    """
+    lead, last = _lead_and_last(result)
+    if lead.read is None or last.read is None or last.read <= lead.read:
+        return None
+    # The turn that reads the last fact is not part of the wait: it needs the lead only in its prompt.
+    stayed = all(fate is Fate.IN_MEMORY for fate in lead.fates[lead.read : last.read])
+    return last.read - lead.read if stayed else None
+
+
+def two_hop_case(results: Sequence[Result]) -> tuple[str, Result]:
+    """Return the right reading whose lead waited longest, else the first wrong one, else the first one; and why.
+
+    The rule is fixed before anyone sees the readings. Raises ``ValueError``, with the first error, if all have failed.
+    """
+    read = [result for result in results if result.trace is not None]
+    if not read:
+        raise ValueError(f"no document was read; the first error is: {results[0].error if results else 'no document'}")
+    best = max(read, key=lambda result: (turns_waited(result) or 0) if result.correct else 0)
+    if best.correct and turns_waited(best):
+        return "the lead waited longest", best
+    wrong = [result for result in read if not result.correct]
+    if wrong:
+        return "no lead survived: the first wrong answer", wrong[0]
+    return "no lead had to wait: the first right answer", read[0]
+
+
+def _lead_and_last(result: Result) -> tuple[EvidenceHistory, EvidenceHistory]:
+    # By position in the document, which need not be the order of the hops.
+    histories = sorted(result.diagnosis.histories, key=lambda history: history.span or (0, 0))
+    return histories[0], histories[-1]

@@ -1,7 +1,9 @@
-"""Evaluations in MLflow: log results with the agent that read them, and load both again.
+"""Evaluations in MLflow: log results with the agent that read them, load both again, compare and tabulate them.
 
 A run has its results in four forms: files of records (:mod:`memagent_lib.evaluation`), a table, metrics with the length
-as their step, and MLflow traces. A server's key or password is never recorded.
+as their step, and MLflow traces. A server's key or password is never recorded. Scores of different judges, code or
+documents are of different kinds. They stand in one table, marked, and those of different judges are never subtracted
+from each other.
 """
 
 from __future__ import annotations
@@ -10,39 +12,44 @@ import json
 import logging
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from memagent_lib.agent import Agent, AgentSettings, open_agent
-from memagent_lib.backends import Sampling, shape_of
+from memagent_lib.backends import Sampling
 from memagent_lib.evaluation import (
+    ALL_TASKS,
     COLUMNS,
+    COSTS,
+    RATE,
     EvaluationPlan,
     Judgement,
     ModelJudge,
     Result,
+    by_judge,
+    costs,
     evaluate_plan,
     keyed,
-    mixtures,
     question_columns,
     read_results,
     row_settings,
     save_rows,
+    settings_in_words,
     summarise,
     to_frame,
+    with_all_tasks,
     with_memory,
     write_results,
 )
 from memagent_lib.journal import digest
 from memagent_lib.paths import absolute
 from memagent_lib.prompts import Template
-from memagent_lib.readers import SHARED_QUESTION
-from memagent_lib.tracking.runs import Experiment, Run, policy_name
+from memagent_lib.tracking.runs import Experiment, Run, load_runs, policy_name
 from memagent_lib.tracking.store import TrackingError
 from memagent_lib.tracking.traces import log_traces, trace_id_of
 
@@ -50,6 +57,13 @@ RESULTS_FOLDER = "results"
 ROWS = "results.parquet"
 AGENT = "agent.json"
 _MOST_NAME_CHARS = 60  # a character may take four of the 255 bytes that file systems have room for
+KINDS = {"judge": "judges", "code": "versions of the code", "documents": "sets of questions"}
+"""Columns in which two rows must agree before their scores can be compared, and their names in words."""
+_DATA = ["task", "file", "chunks"]
+_LINE = ["run_id", "policy", "reader", "settings", "code"]
+_GROUP = [*_DATA, "policy", "reader", "settings", "judge", "code", "run_id", "started"]
+_COLUMNS = [*_DATA, "policy", "reader", "settings", *RATE, "failed", "unclear", "capture", "retention", *COSTS,
+            "judge", "code", "documents", "started", "run_id"]  # fmt: skip
 _LOG = logging.getLogger("memagent_lib")
 
 
@@ -67,11 +81,11 @@ def log_results(
     ``score_of`` names it. Other metrics but the counts are logged per reader, with the length in chunks as MLflow's
     step (0 if it is unknown). The rows get columns for the ``labels`` (such as ``policy="trained"``), the ids of the
     run and of each reading's trace, and for the ``settings`` (:func:`settings_of`) that distinguish evaluations in
-    tables. The column ``flops`` is filled if the shape of ``model`` is known. A ``judgement`` adds its columns, its
+    tables. A ``judgement`` adds its columns, its
     numbers as metrics, and its summary as ``attrs["model_judge"]`` of the rows.
     """
     traces = [trace_id_of(run, result) for result in results]
-    columns = {**(settings or {}), **labels, "run_id": run.id, "trace_id": traces, "flops": _flops(results, model)}
+    columns = {**(settings or {}), **labels, "run_id": run.id, "trace_id": traces}
     frame = to_frame(results).assign(**columns)
     if judgement:
         frame = frame.assign(**judgement.columns)
@@ -81,8 +95,8 @@ def log_results(
         run.model(model)
     run.table(frame, ROWS)
     run.table(frame, Path(ROWS).with_suffix(".csv").name)  # which MLflow's page previews
-    readers = ", ".join(frame["reader"].unique())
-    run.tags({"readers": readers} | ({"policy": labels["policy"]} if "policy" in labels else {}))
+    if "policy" in labels:
+        run.tags({"policy": labels["policy"]})
     scored = frame[frame["score"].notna()]
     # With the baselines in its mean, the score would depend on how many there are.
     main = next(iter(pd.concat([with_memory(frame), frame])["reader"]), "")
@@ -97,28 +111,9 @@ def log_results(
         names = ("accuracy", "low", "high", *(name for name, column in COLUMNS.items() if column.mean))
         metrics = {f"{row['reader']}/{name}": row[name] for name in names if not pd.isna(row[name])}
         run.metrics(metrics, int(row["chunks"]))
-    warnings = mixtures(frame)
-    if warnings:
-        run.tags({"mixed": "; ".join(warnings)})
     log_readings(run, results, **labels)
     frame.attrs["model_judge"] = judgement.summary(results) if judgement else ""
     return frame
-
-
-def _flops(results: Sequence[Result], model: str) -> list[int | None]:
-    """Return the FLOPs of each reading, or None for one that failed; all None if the model's shape is unknown.
-
-    The shape is never downloaded: an engine in this process already has the model's files, and a server's name for its
-    model need not be its name on the hub.
-    """
-    shape = None
-    if model:
-        with suppress(OSError, ValueError, ImportError):  # without transformers, where a server reads
-            shape = shape_of(model, download=False)
-    if shape is None:
-        return [None] * len(results)
-    # Whole numbers, which can be divided among the questions that share a reading.
-    return [result.cost(lambda turn: round(shape.flops_of(turn))) if result.trace else None for result in results]
 
 
 def evaluate_files(
@@ -149,12 +144,10 @@ def evaluate_files(
     settings = alone | {"settings": [shared if result.sharing else alone["settings"] for result in results]}
     rows = log_results(run, results, model, judgement, settings, policy=policy, chunk_tokens=settings["chunk_tokens"])
     rows.attrs["replaced"] = save_rows(rows, folder, rows_file(policy))
-    if rows.attrs["replaced"]:
-        run.tags({"replaced": "; ".join(rows.attrs["replaced"])})
     return results, rows
 
 
-def settings_of(agent: Agent, shared_reading: str = "") -> dict[str, Any]:
+def settings_of(agent: Agent, shared_reading: bool = False) -> dict[str, Any]:
     """Return the columns of result rows that tell evaluations of one policy and reader apart.
 
     ``settings`` has all settings that change replies; ``weights`` and ``wording`` are hashes of the model and of the
@@ -170,7 +163,7 @@ def settings_of(agent: Agent, shared_reading: str = "") -> dict[str, Any]:
         if name in identity:
             settings[name] = identity[name]
     if shared_reading:
-        settings["shared_reading"] = "once for all" if shared_reading == SHARED_QUESTION else shared_reading
+        settings["shared_reading"] = "once for all"
     return {
         "settings": row_settings(settings),
         "chunk_tokens": agent.encoder.budget.chunk_tokens,
@@ -259,8 +252,8 @@ def log_agent(run: Run, agent: Agent, model: str, backend: str, **options: Any) 
 def agent_openers(experiment: Experiment, runs: Mapping[str, str]) -> dict[str, Callable[[], Agent]]:
     """Return a function for each name that opens the agent of its run, with the settings with which the run read.
 
-    ``runs`` maps names to ids of runs. A run without ``agent.json``, of training or of an earlier version, has no
-    function; a warning says so. The functions raise :class:`TrackingError` if the model has other weights now.
+    ``runs`` maps names to ids of runs. A run without ``agent.json``, such as one of training, has no function; a
+    warning says so. The functions raise :class:`TrackingError` if the model has other weights now.
     """
     openers = {}
     for name, run_id in runs.items():
@@ -268,10 +261,7 @@ def agent_openers(experiment: Experiment, runs: Mapping[str, str]) -> dict[str, 
             with tempfile.TemporaryDirectory() as folder:
                 text = experiment.join(run_id).fetch(AGENT, folder).read_text(encoding="utf-8")
         except TrackingError:
-            _LOG.warning(
-                "the run %s of %s does not record its agent, so its memories cannot be edited and read on; evaluate "
-                "again, or give show(..., agents={%r: OPENER}) a function that opens one", run_id, name, name
-            )  # fmt: skip
+            _LOG.warning("the run %s of %s does not record its agent: no memory of it can be edited", run_id, name)
             continue
         openers[name] = partial(_open, **json.loads(text))
     return openers
@@ -282,8 +272,131 @@ def _open(weights: str, opening: Mapping[str, Any]) -> Agent:
     agent = open_agent(**(opening | {"template": Template.of(opening["template"]), "sampling": sampling}))
     if agent.weights != weights:
         agent.close()
-        raise TrackingError(
-            f"{opening['model']} has other weights now ({agent.weights}) than this run read with ({weights}); put them "
-            "back, or evaluate again"
-        )
+        raise TrackingError(f"{opening['model']} has other weights now ({agent.weights}) than this run read with")
     return agent
+
+
+def run_names(experiment: Experiment, run_ids: Iterable[str]) -> dict[str, str]:
+    """Return a name for each run, no two alike: its policy, and a part of the id if several runs have it.
+
+    Raises :class:`TrackingError` if the store has no such run.
+    """
+    policies = {}
+    for run_id in run_ids:
+        run = experiment.join(run_id)
+        (row,) = load_runs(experiment, f"attributes.run_id = '{run.id}'").to_dict("records")
+        policies[run_id] = _policy_of(row)
+    several = [policy for policy in policies.values() if list(policies.values()).count(policy) > 1]
+    return {
+        run_id: f"{policy}, run {run_id[:6]}" if policy in several else policy for run_id, policy in policies.items()
+    }
+
+
+def _policy_of(row: Mapping[str, Any]) -> str:
+    """Return the policy of a run, its tag or else the run's name, from its row of :func:`load_runs`."""
+    tag = row.get("tags.policy")
+    return tag if isinstance(tag, str) else row["name"]
+
+
+def choose(
+    experiment: Experiment, left: str, right: str = "", reader: str = "overwrite", other_reader: str = ""
+) -> pd.DataFrame:
+    """Return the result rows of two evaluations, those of ``reader`` in the left one and ``other_reader`` in the right.
+
+    ``left`` and ``right`` name a run by the beginning of its id, or a policy, of which the newest evaluations with a
+    question in common are taken. Without ``right``, two readers of the left evaluation are compared; without
+    ``other_reader``, one reader of two evaluations. The column ``line`` differs between the two, even if both evaluate
+    the same policy.
+    """
+    rows, _ = evaluation_rows(experiment)
+    other_reader = other_reader or reader
+    for newer, older in product(_named(rows, right or left), _named(rows, left)):
+        pair = [rows[(rows["run_id"] == older) & (rows["reader"] == reader)]]
+        pair.append(rows[(rows["run_id"] == newer) & (rows["reader"] == other_reader)])
+        same = question_columns(*pair)
+        if (newer, other_reader) != (older, reader) and len(pair[0].merge(pair[1][same], on=same)):
+            both = pd.concat(pair, ignore_index=True)
+            lines = [keyed(part)["line"].iloc[0] for part in pair]
+            if lines[0] == lines[1] and not settings_in_words(both).any():  # nothing but the run tells them apart
+                both["policy"] += " " + both["run_id"].str[:6]
+            return keyed(both)
+    readers = " and ".join(dict.fromkeys((reader, other_reader)))
+    raise TrackingError(f"{left!r} and {right or left!r} have no question in common that {readers} has read")
+
+
+def _named(rows: pd.DataFrame, name: str) -> list[str]:
+    """Return the ids of the runs of a policy, or that begin with ``name``, newest first."""
+    runs = rows[["run_id", "policy"]].drop_duplicates()
+    found = runs[runs["policy"] == name]
+    if found.empty and name:  # a policy called "a" is not every run whose id begins so
+        found = runs[runs["run_id"].str.startswith(name)]
+    if found.empty:
+        known = ", ".join(map(repr, runs["policy"].unique())) or "none"
+        raise TrackingError(f"no evaluation {name!r}; there are {known}; 03_evaluate makes one")
+    return found["run_id"].tolist()
+
+
+def differing(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the parameters in which the runs of result rows differ: a row per parameter, a column per run."""
+    policies = keyed(rows).groupby("run_id", sort=False)["line"].first()
+    params = load_runs(experiment).set_index("run_id").loc[policies.index].filter(like="params.").fillna("")
+    params = params.rename(columns=lambda name: name.removeprefix("params.")).set_axis(policies.to_list()).T
+    return params[params.nunique(axis="columns") > 1].rename_axis("parameter")
+
+
+def leaderboard(experiment: Experiment) -> pd.DataFrame:
+    """Return a row per run, policy, reader, task, data file, length and judge; the best of each length first.
+
+    Evaluations of several tasks have a row over all of them, without a file and a length; these come before the others.
+    ``accuracy`` has its 95 % interval ``low, high``; ``documents`` is a hash of the questions that were read,
+    and ``settings`` are those that differ between any two evaluations, with hashes where one name means two models.
+    Runs that have no table of rows are named in ``attrs["without_rows"]``. Raises :class:`TrackingError` if no
+    evaluation has one.
+    """
+    rows, without = evaluation_rows(experiment)
+    if rows.empty:
+        named = f"; without their {ROWS}: {', '.join(without)}" if without else ""
+        raise TrackingError(f"no evaluation in {experiment.uri}; memagent evaluate makes one{named}")
+    rows = by_judge(with_all_tasks(rows.assign(settings=settings_in_words(rows)), _LINE, ["file", "chunks"]))
+    grouped = rows.groupby(_GROUP, dropna=False)
+    documents = grouped[question_columns(rows)].apply(_hash_of_documents).rename("documents").reset_index()
+    board = summarise(rows, _GROUP).drop(columns="turns")
+    board = board.merge(costs(rows, _GROUP).drop(columns="n"), on=_GROUP, how="left").merge(documents, on=_GROUP)
+    board = board.reindex(columns=[name for name in _COLUMNS if name in board]).assign(own=board["task"] != ALL_TASKS)
+    order = ["own", "task", "chunks", "file", "accuracy"]
+    board = board.sort_values(order, ascending=[True] * 4 + [False], ignore_index=True).drop(columns="own")
+    board.attrs["without_rows"] = without
+    return board
+
+
+def evaluation_rows(experiment: Experiment) -> tuple[pd.DataFrame, list[str]]:
+    """Return the result rows of all evaluations, with ``policy``, ``run_id`` and ``started``; newest runs first.
+
+    The second value has the ids of runs that have no table of rows.
+    """
+    frames = []
+    without = []
+    for run in load_runs(experiment, "metrics.scored > 0 and status = 'FINISHED'").to_dict("records"):
+        try:
+            rows = experiment.join(run["run_id"]).read_table(ROWS)
+        except (ValueError, OSError):  # it is missing, or damaged
+            without.append(run["run_id"])
+            continue
+        frames.append(rows.assign(run_id=run["run_id"], policy=_policy_of(run), started=run["started"]))
+    return (pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["run_id", "policy"])), without
+
+
+def different_kinds(board: pd.DataFrame) -> list[str]:
+    """Return a sentence for each task, data file and length whose rows cannot all be compared, with the reason."""
+    notes = []
+    for names, group in board.groupby(_DATA, sort=False, dropna=False):
+        reasons = [f"{group[name].nunique()} {words}" for name, words in KINDS.items() if group[name].nunique() > 1]
+        if reasons:
+            where = ", ".join(f"{part:g} chunks" if isinstance(part, float) else str(part) for part in names)
+            notes.append(f"{where}: rows of {', '.join(reasons)} are not compared with each other")
+    return notes
+
+
+def _hash_of_documents(rows: pd.DataFrame) -> str:
+    pairs: list[tuple[Any, ...]] = sorted(set(rows.itertuples(index=False, name=None)))
+    return digest("\0".join(map(str, pairs)))[:6]

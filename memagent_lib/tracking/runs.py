@@ -12,7 +12,7 @@ import json
 import shlex
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, is_dataclass
 from enum import StrEnum
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
 EXPERIMENT = "memagent"
 PARENT_TAG = "mlflow.parentRunId"
-KIND_TAG = "memagent.kind"
-"""The tag of runs that change a model: ``train`` or ``sft``."""
 OWNER_TAG = "owner"
 SAMPLE_S = 5.0  # between two measurements of the machine
 
@@ -142,9 +140,7 @@ class Experiment:
         if run_id:
             run = self.join(run_id)
             logged = run._call("get_run").data.params  # a sweep has logged its own, and MLflow allows no change
-            flat = _flat(params or {}).items()
-            last = {name: logged.get(name.rpartition(".")[2]) for name, _ in flat}
-            run.params({name: value for name, value in flat if name not in logged and last[name] != value})
+            run.params({name: value for name, value in _flat(params or {}).items() if name not in logged})
             with run.measured():
                 yield run
             return
@@ -347,21 +343,6 @@ def load_runs(experiment: Experiment, where: str = "") -> pd.DataFrame:
     first = ["run_id", "name", "status", "started", "seconds", "parent"]
     # Runs have different parameters and metrics, so the columns are those of all runs.
     return pd.DataFrame(rows, columns=first + sorted(set().union(*rows) - set(first)))
-
-
-def load_curve(run: Run, metrics: Sequence[str] = ()) -> pd.DataFrame:
-    """Return a run's metrics at each step in long form, one row per value. By default, all metrics are returned.
-
-    Columns: ``run_id, metric, step, value, seconds`` (since the run began).
-    """
-    client = run.experiment.client
-    stored = call(client.get_run, run.id)
-    rows = []
-    for name in metrics or sorted(stored.data.metrics):
-        history = call(client.get_metric_history, run.id, allowed_name(name))
-        rows += [(run.id, m.key, m.step, m.value, (m.timestamp - stored.info.start_time) / 1000) for m in history]
-    frame = pd.DataFrame(rows, columns=["run_id", "metric", "step", "value", "seconds"])
-    return frame.sort_values(["metric", "step", "seconds"], ignore_index=True)
 
 
 def _run_row(run: Any) -> dict[str, Any]:

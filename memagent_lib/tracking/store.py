@@ -7,7 +7,6 @@ import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -92,19 +91,6 @@ def _make_tables(file: Path) -> None:
     unfinished.unlink(missing_ok=True)
     SqlAlchemyStore(f"sqlite:///{unfinished}", ARTIFACTS).engine.dispose()
     unfinished.replace(file)
-
-
-def count_spans(uri: str) -> None:
-    """Update SQLite's statistics of the table of spans.
-
-    Without them, SQLite reads all spans once per trace when MLflow searches traces for a text.
-    """
-    file = sqlite_file(uri)
-    if file:
-        # A dropped table makes open connections read the new counts. A busy store is counted the next time.
-        counting = "PRAGMA analysis_limit=400; DROP TABLE IF EXISTS sqlite_stat1; ANALYZE spans;"
-        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(file, timeout=5)) as database:
-            database.executescript(counting)
 
 
 @lru_cache(maxsize=8)

@@ -25,7 +25,7 @@ from memagent_lib.evaluation import COLUMNS, Result
 from memagent_lib.journal import digest
 from memagent_lib.status_line import status_line
 from memagent_lib.trace import Turn
-from memagent_lib.tracking.store import call, count_spans
+from memagent_lib.tracking.store import call
 
 if TYPE_CHECKING:
     from mlflow.entities import Span, TraceInfo
@@ -74,7 +74,6 @@ def log_traces(
                 call(client.log_spans, run.experiment.experiment_id, spans)
                 spans = []
             bar.advance()
-        count_spans(run.experiment.uri)
     return TracesLeftOut(len(traced) - len(chosen), turns_left_out)
 
 
@@ -89,7 +88,7 @@ def selected_turns(result: Result, limit: int) -> list[int]:
     """Return the turns, in order, to log in a trace of at most ``limit`` turns.
 
     The first and the last come first, then those that read evidence, those after which a fact came or went, those cut
-    at their token limit or without a memory, and of the rest as many as there is room for, evenly spread.
+    at their token limit or without a memory; where there is room for more, they are evenly spread.
     """
     turns = result.trace.turns
     last = len(turns) - 1
@@ -102,10 +101,8 @@ def selected_turns(result: Result, limit: int) -> list[int]:
         (i for i, turn in enumerate(turns) if turn.reply.cut or turn.bad_memory),
     )
     selected = set(islice(dict.fromkeys(wanted), limit))
-    rest = [i for i in range(len(turns)) if i not in selected]
     room = limit - len(selected)
-    # The middle turn of each of `room` equal parts.
-    return sorted(selected | {rest[len(rest) * (2 * k + 1) // (2 * room)] for k in range(room)})
+    return sorted(selected | set(range(0, last, last // room + 1))) if room else sorted(selected)
 
 
 def _fairly(results: Sequence[Result]) -> Iterator[Result]:

@@ -53,7 +53,7 @@ def test_evaluate_ends_with_rows_page_and_run(needles, tokenizer_folder, workspa
         done = memagent(tmp_path, *command, *options(server.url, tokenizer_folder))
     assert done.returncode == 0, done.stderr
     rows = pd.read_parquet(tmp_path / "out" / "small.parquet")
-    assert list(rows["score"]) == [1.0] * 4 and rows["flops"].isna().all()
+    assert list(rows["score"]) == [1.0] * 4
     assert (tmp_path / "out" / "inspector.html").is_file()
     assert list(load_runs(Experiment.open(workspace))["metrics.score"]) == [1.0]
 

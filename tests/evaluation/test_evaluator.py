@@ -4,16 +4,15 @@ import asyncio
 import io
 import re
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from memagent_lib.agent import Agent, run_sync
+from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, Sampling, Scripted
 from memagent_lib.data import make, save
 from memagent_lib.evaluation import EvaluationPlan, evaluate, evaluator, read_results, summarise, to_frame
-from memagent_lib.evaluation.evaluator import aevaluate
-from memagent_lib.evaluation.result_files import DocumentStore
-from memagent_lib.evaluation.results import code_of_replies, code_of_results
+from memagent_lib.evaluation.results import DocumentStore, code_of_replies, code_of_results
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.readers import blind
 from memagent_lib.status_line import StatusLine
@@ -56,14 +55,14 @@ def test_only_text_that_fits_is_read_at_once_and_a_larger_alone(needle_encoder, 
         example = next(each for each in needles if each.question in text)
         reading.add(example.id)
         widest.append(sum(len(example.document) for example in needles if example.id in reading))
+        if "Write the answer" in text:
+            reading.discard(example.id)
         return _careful(text)
 
     for room in (2 * max(documents), 1):
         monkeypatch.setattr(evaluator, "chars_in_flight", lambda room=room: room)
         widest.clear()
-        found = evaluate(
-            Agent(needle_encoder, Scripted(reply)), needles, progress=lambda result: reading.discard(result.example.id)
-        )
+        found = evaluate(Agent(needle_encoder, Scripted(reply)), needles, progress=False)
         assert len(found) == len(needles)
         most[room] = max(widest)
     assert max(documents) < most[2 * max(documents)] <= 2 * max(documents)
@@ -188,23 +187,29 @@ def test_only_what_changes_a_reply_is_read_again(needle_encoder, needles, tmp_pa
 
 
 def test_examples_are_fetched_no_faster_than_they_are_read(needle_encoder, needles):
-    fetched, read = [], []
+    fetched, answered = [], []
+
+    def reply(text: str) -> str:
+        if "Write the answer" in text:
+            answered.append(text)
+        return _careful(text)
 
     def examples():
         for example in needles:
-            fetched.append(len(read))
+            fetched.append(len(answered))
             yield example
 
-    results = run_sync(aevaluate(Agent(needle_encoder, Scripted(_careful)), examples(), 2, read.append))
+    results = evaluate(Agent(needle_encoder, Scripted(reply)), examples(), concurrency=2, progress=False)
     assert [r.example.id for r in results] == [e.id for e in needles]
     assert all(number - done <= 2 for number, done in enumerate(fetched))
 
 
-def test_documents_without_room_are_left_out_and_all_else_stays(needle_encoder, needles, tmp_path):
-    store = DocumentStore(tmp_path / "documents.jsonl", limit_bytes=int(1.5 * len(needles[0].document)))
+def test_documents_without_room_are_left_out_and_all_else_stays(needle_encoder, needles, tmp_path, monkeypatch):
+    limited = partial(DocumentStore, limit_bytes=int(1.5 * len(needles[0].document)))
+    monkeypatch.setattr(evaluator, "DocumentStore", limited)
     agent = Agent(needle_encoder, Scripted(_careful))
     whole = evaluate(agent, needles[:2], progress=False)
-    found = run_sync(aevaluate(agent, needles[:2], 1, documents=store))
+    found = evaluate(agent, needles[:2], concurrency=1, folder=tmp_path, progress=False)
     assert [bool(r.example.document) for r in found] == [True, False]
     assert not any(t.prompt.chunk.text for t in found[1].trace.reads)
     same = {"seconds", "cached_tokens"}
@@ -249,14 +254,6 @@ def test_a_plan_that_cannot_be_read_is_refused(options, named, kept, tmp_path) -
     options["readers"] = [name.format(folder=tmp_path) for name in options.get("readers", ["blind"])]
     with pytest.raises(ValueError, match=named):
         EvaluationPlan(**options)
-
-
-def test_a_plan_of_lengths_has_their_files_or_says_which_there_are(kept, tmp_path) -> None:
-    save([kept.example], tmp_path / "test_16.parquet")
-    plan = EvaluationPlan.of_lengths(tmp_path, 16, 1, "overwrite")
-    assert [(file.name, n) for file, n in plan.each()] == [("test_16.parquet", 1)]
-    with pytest.raises(FileNotFoundError, match=r"test_5\.parquet.*there is test_16\.parquet"):
-        EvaluationPlan.of_lengths(tmp_path, [16, 5], [1], ["overwrite"])
 
 
 def test_files_of_one_name_have_their_folders_in_tables_and_a_question_counts_once(kept, tmp_path, caplog) -> None:

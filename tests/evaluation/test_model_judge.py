@@ -9,7 +9,7 @@ from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.data import Example
 from memagent_lib.evaluation import ModelJudge, evaluate, model_judge, open_judge, overview, table, to_frame, verdict_in
 from memagent_lib.evaluation.model_judge import PROMPT_FILE, worded
-from memagent_lib.scoring import judge_named
+from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.trace import Reply
 
 WORDS = PROMPT_FILE.read_text(encoding="utf-8")
@@ -40,7 +40,8 @@ def results(encoder):
 
 def opened(tokenizer, verdict, words: str = WORDS) -> tuple[ModelJudge, Scripted]:
     backend = Scripted(verdict, window=4096)
-    return ModelJudge("wise", backend, tokenizer, worded(words), words), backend
+    agent = Agent(Encoder(tokenizer, Template.load("short"), Budget(chunk_tokens=64)), backend)
+    return ModelJudge("wise", agent, worded(words), words), backend
 
 
 def lenient(prompt: str) -> Reply:
@@ -52,8 +53,7 @@ def test_verdicts_stand_beside_scores_with_agreement_and_cost(results, tokenizer
     judgement = judge.judge(results)
     assert [verdict and verdict.value for verdict in judgement.verdicts] == [0, 1, 0, None]
     assert judgement.metrics(results) == {
-        "overwrite/decided": 3, "overwrite/unclear": 0, "overwrite/right": 1, "overwrite/agreement": 0.0,
-        "requested": 3,
+        "requested": 3, "overwrite/decided": 3, "overwrite/unclear": 0, "overwrite/agreement": 0.0,
     }  # fmt: skip
     prompt = next(request.text for request in backend.requests if "One?" in request.text)  # they are sent at once
     assert "any one of them is enough" in prompt and "\nLisbon\n" in prompt
@@ -85,12 +85,11 @@ def test_a_judge_without_a_verdict_is_unclear_beside_the_score(results, tokenize
     judge, _ = opened(tokenizer, lambda prompt: Reply("CORRECT" if "capital" in prompt else "I would rather not say."))
     judgement = judge.judge(results)
     assert [verdict and verdict.value for verdict in judgement.verdicts] == [None, 1, None, None]
-    assert "1 of 1 right, the rule agrees on 0.0 %, 2 unclear" in judgement.summary(results)
+    assert judgement.summary(results).endswith("overwrite: the rule agrees on 0.0 %")
     rows = to_frame(results).assign(policy="p", chunks=1, **judgement.columns)
     assert table(rows)["judge"].tolist() == ["contains", "wise"]
     assert table(rows)["1 chunks"].iloc[1].endswith("(n=1), 1 failed, 2 unclear")
-    assert overview(rows)["by the model judge"].iloc[0].endswith("(n=1), 1 failed, 2 unclear")
-    assert "by the model judge" not in overview(to_frame(results))
+    assert overview(rows)[["judge", "n"]].values.tolist() == [["contains", 4], ["wise", 4]]
 
     def broken(prompt: str) -> Reply:
         raise BackendError("no reply")
@@ -103,10 +102,10 @@ def test_a_judge_without_a_verdict_is_unclear_beside_the_score(results, tokenize
     ("reply", "value"),
     [
         ("CORRECT", 1), ("INCORRECT", 0), ("**Incorrect.**", 0), ("It names Porto.\nINCORRECT", 0), ("yes", 1),
-        ("Verdict: CORRECT", 1), ("**Verdict:** no", 0), ('{"correct": false}', 0), ('{"verdict": "CORRECT"}', 1),
+        ("Verdict: CORRECT", 1), ("**Verdict:** no", 0),
         ("not correct", None), ("", None), ("It is CORRECT, not INCORRECT.", None), ("CORRECT or INCORRECT?", None),
         ("corrected", None), ("CORRECT? No.", None), ("Correct?", None), ("CORRECT\nIt names another code.", None),
-        ("Wrong: the correct value is 5.", None), ('{"correct": true, "sure": false}', None), ("[" * 5000, None),
+        ("Wrong: the correct value is 5.", None),
     ],
 )  # fmt: skip
 def test_a_verdict_is_one_word_or_unclear(reply, value):
@@ -129,9 +128,3 @@ def test_a_function_in_a_file_words_the_prompts_of_a_benchmark(tokenizer, tmp_pa
     judgement = open_judge("wise", prompt=f"{file}:ask").judge(results)
     assert judgement.judge == "wise (bench)"
     assert [verdict and verdict.value for verdict in judgement.verdicts] == [1, 1, 1, None]
-
-
-@pytest.mark.parametrize("rule", ["model", "model:wise", "llm"])
-def test_no_rule_is_a_model_so_no_recipe_trains_on_one(rule):
-    with pytest.raises(ValueError, match=f"no judge '{rule}'"):
-        judge_named(rule)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from metric_history import history
 
 from memagent_lib.evaluation import (
     COLUMNS,
@@ -28,7 +29,7 @@ from memagent_lib.evaluation import (
 )
 from memagent_lib.journal import JournalError
 from memagent_lib.trace import Trace
-from memagent_lib.tracking import Experiment, load_curve, log_results
+from memagent_lib.tracking import Experiment, log_results
 
 
 def back(result: Result, document: str | None = None, stored: bool = False) -> Result:
@@ -45,13 +46,6 @@ def test_a_result_survives_its_record_without_its_document_too(kept, lost):
         assert bare.row() == result.row() and bare.key == result.key
     assert (again := back(failed)).error == "BackendError: gone" and again.trace is None
     assert again.row() == failed.row()
-
-
-def test_the_time_of_each_turn_is_in_the_record(kept):
-    first = replace(kept.trace.turns[0].reply, started=1_700_000_000.5, seconds=0.25)
-    turns = (replace(kept.trace.turns[0], reply=first), *kept.trace.turns[1:])
-    timed = replace(kept, trace=Trace(kept.trace.question, turns))
-    assert (reply := back(timed).trace.turns[0].reply).started == 1_700_000_000.5 and reply.seconds == 0.25
 
 
 def test_a_chunk_that_is_no_slice_of_the_document_keeps_its_text(kept):
@@ -95,7 +89,7 @@ def test_a_result_is_a_row_of_the_declared_columns(kept, lost):
         ["kept", 1.0, "4711", 1.0, 1.0, "in memory", 5, "boxed"],
         ["lost", 0.0, "9", 1.0, 0.0, "noted and lost", 5, "boxed"],
     ]
-    assert turns_to_frame({"a": [kept], "b": [lost]}).groupby("policy").size().to_dict() == {"a": 5, "b": 5}
+    assert turns_to_frame({"a": [kept], "b": [lost]})["policy"].tolist() == ["a"] * 5 + ["b"] * 5
     assert list(to_frame([]).columns) == list(COLUMNS)
 
 
@@ -120,7 +114,7 @@ def test_no_rows_make_empty_tables():
     rows = to_frame([]).assign(policy=[], run_id=[])
     assert [len(make(rows)) for make in (summarise, table, overview, costs)] == [0, 0, 0, 0]
     assert list(summarise(rows))[:4] == ["reader", "chunks", "accuracy", "low"]
-    assert list(turns_to_frame({})) == [*turns_to_frame([]), "policy"]
+    assert list(turns_to_frame({}))[:3] == ["policy", "reader", "example"]
 
 
 def test_two_writers_of_one_file_at_once_lose_no_row(kept, tmp_path, monkeypatch):
@@ -148,7 +142,7 @@ def test_two_writers_of_one_file_at_once_lose_no_row(kept, tmp_path, monkeypatch
 
 
 def test_a_declared_column_reaches_tables_parquet_and_mlflow(kept, lost, workspace, monkeypatch):
-    words = Column(lambda r: len(r.trace.answer.split()) + 6, "words of the answer", int, mean=True, tag=True)
+    words = Column(lambda r: len(r.trace.answer.split()) + 6, "words of the answer", mean=True, tag=True)
     monkeypatch.setitem(COLUMNS, "answer_words", words)
     with Experiment.open(workspace).run("one") as run:
         rows = log_results(run, [kept, lost], policy="p")
@@ -156,16 +150,9 @@ def test_a_declared_column_reaches_tables_parquet_and_mlflow(kept, lost, workspa
     save_rows(rows, workspace, "p")
     assert gather_rows(workspace)["answer_words"].tolist() == [7, 7]
     assert summarise(rows)["answer_words"].tolist() == [7.0]
-    assert load_curve(run, ["overwrite/answer_words"])[["step", "value"]].to_numpy().tolist() == [[4, 7.0]]
+    assert history(run, "overwrite/answer_words") == [(4, 7.0)]
     where = [run.experiment.experiment_id]
     assert len(run.experiment.client.search_traces(where, filter_string="tags.answer_words = '7'")) == 2
-
-
-def test_every_column_has_a_meaning_and_a_value_of_its_type(kept):
-    for name, column in COLUMNS.items():
-        value = column.value(kept)
-        assert column.meaning, name
-        assert value is None or isinstance(value, column.type), name
 
 
 def test_several_versions_of_the_code_are_told(kept, lost):

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, Scripted
-from memagent_lib.data import Example, save
+from memagent_lib.data import Example
 from memagent_lib.evaluation import (
-    EvaluationPlan,
     Result,
     cost_overview,
     evaluate,
-    evaluate_plan,
     to_frame,
     turns_to_frame,
 )
 from memagent_lib.inspector import Readings
-from memagent_lib.prompts import Budget, BudgetError, Encoder, Template
-from memagent_lib.readers import reader_named
+from memagent_lib.prompts import Budget, Encoder, Template
+from memagent_lib.readers import SHARED_QUESTION, reader_named
 from memagent_lib.trace import Reply
 
-ALL = "what is asked later?"
 TEXT = "the owl has 17 . the otter has 23 . the mole has 42 . rain taps on the roof all night . "
 ANIMALS = {"owl": "17", "otter": "23", "mole": "42"}
 
@@ -40,7 +36,7 @@ def questions(*names: str, document: str = TEXT * 3) -> list[Example]:
 
 @pytest.fixture
 def encoder(tokenizer) -> Encoder:
-    budget = Budget(chunk_tokens=60, memory_tokens=24, answer_tokens=12, question_tokens=32)
+    budget = Budget(chunk_tokens=60, memory_tokens=24, answer_tokens=12, question_tokens=512)
     return Encoder(tokenizer, Template.load("short"), budget)
 
 
@@ -54,7 +50,7 @@ def reply(text: str) -> Reply:
 
 def read(encoder, examples, backend, folder=None, reader="overwrite", **options) -> list[Result]:
     agent = Agent(encoder, backend, reader_named(reader))
-    return evaluate(agent, examples, folder=folder, progress=False, shared_reading=ALL, **options)
+    return evaluate(agent, examples, folder=folder, progress=False, shared_reading=True, **options)
 
 
 def kinds(backend: Scripted) -> list[str]:
@@ -71,7 +67,7 @@ def test_a_document_is_read_once_and_each_question_answered(encoder):
     assert kinds(backend).count("read") == chunks[0] + chunks[3]
     assert kinds(backend).count("answer") == 4
     reads = [request.text for request in backend.requests if "Write the answer" not in request.text]
-    assert all(ALL in text and "the owl?" not in text for text in reads)
+    assert all(SHARED_QUESTION in text and "the owl?" not in text for text in reads)
     assert found[1].trace.turns[-1].prompt.question == "what has the otter?"
     assert found[0].trace.reads == found[1].trace.reads
 
@@ -87,7 +83,7 @@ def test_the_parts_of_all_questions_add_up_to_what_was_spent(encoder):
     assert rows["questions"].tolist() == [3, 3, 3]
     each = to_frame(evaluate(Agent(encoder, Scripted(reply)), questions("owl"), progress=False))
     assert each["questions"].tolist() == [1]
-    assert cost_overview(rows.assign(flops=None))["n"].tolist() == [3]
+    assert cost_overview(rows)["n"].tolist() == [3]
 
 
 def test_bad_and_cut_memories_of_a_shared_reading_count_once(encoder):
@@ -108,10 +104,10 @@ def test_bad_and_cut_memories_of_a_shared_reading_count_once(encoder):
 
 def test_turns_of_a_shared_reading_are_there_once(encoder):
     found = read(encoder, questions("owl", "otter", "mole"), Scripted(reply))
-    turns = turns_to_frame(found)
+    turns = turns_to_frame({"p": found})
     assert turns.groupby("kind").size().to_dict() == {"answer": 3, "read": len(found[0].trace.reads)}
     first_failed = [replace(found[0], trace=None), *found[1:]]
-    assert turns_to_frame(first_failed).groupby("kind").size().to_dict() == {
+    assert turns_to_frame({"p": first_failed}).groupby("kind").size().to_dict() == {
         "answer": 2,
         "read": len(found[1].trace.reads),
     }
@@ -133,7 +129,7 @@ def test_a_failed_reading_fails_all_and_a_failed_answer_one(encoder, tmp_path):
     again = read(encoder, examples, backend, tmp_path)
     assert kinds(backend) == ["answer"]  # the reading's turns are in the journal
     assert [result.score.value for result in again] == [1.0] * 3
-    failed = read(encoder, examples, breaks(ALL))
+    failed = read(encoder, examples, breaks(SHARED_QUESTION))
     assert {result.error for result in failed} == {"BackendError: gone"}
 
 
@@ -176,22 +172,3 @@ def test_the_inspector_names_how_many_questions_share(encoder):
         assert entry["sharing"] == "read once for 2 questions, which divide its cost"
         row = rows.loc[entry["example"]]
         assert (entry["turns"], entry["tokens"]) == (row["turns"], row["prompt_tokens"] + row["reply_tokens"])
-
-
-def test_too_long_a_text_for_all_questions_is_refused_first(encoder):
-    backend = Scripted(reply)
-    agent = Agent(encoder, backend, reader_named("overwrite"))
-    with pytest.raises(BudgetError, match=r"\(shared_question\) is \d+ tokens and question_tokens allows 32; shorten"):
-        evaluate(agent, questions("owl"), progress=False, shared_reading=ALL * 30)
-    assert evaluate(
-        replace(agent, reader=reader_named("blind")), questions("owl"), progress=False, shared_reading=ALL * 30
-    )
-
-
-def test_a_baseline_does_not_read_before_a_refused_shared_text(encoder, tmp_path: Path):
-    file = save(questions("owl"), tmp_path / "x.parquet")
-    backend = Scripted(reply)
-    plan = EvaluationPlan([file], readers=("blind", "overwrite"), shared_reading=ALL * 30)
-    with pytest.raises(BudgetError, match="question_tokens allows 32"):
-        evaluate_plan(Agent(encoder, backend, reader_named("overwrite")), plan)
-    assert backend.requests == []

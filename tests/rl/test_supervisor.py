@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from metric_history import history
 
 from memagent_lib.data import Example, save
 from memagent_lib.evaluation import Result
@@ -21,7 +22,7 @@ from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus,
 from memagent_lib.scoring import score
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
-from memagent_lib.tracking import Experiment, load_curve, load_results, load_runs
+from memagent_lib.tracking import Experiment, load_results, load_runs
 
 QUESTION = "What is the code of the owl?"
 
@@ -93,7 +94,7 @@ def test_a_training_run_is_one_mlflow_run(supervisor: Supervisor, tmp_path: Path
     runs = load_runs(entry.experiment)
     assert runs["status"].tolist() == ["FINISHED"]
     assert {"data.train.parquet", "data.test.parquet"} <= set(runs.columns)
-    assert load_curve(entry, ["critic/score/mean"])[["step", "value"]].to_numpy().tolist() == [[1, 0.25], [2, 0.5]]
+    assert history(entry, "critic/score/mean") == [(1, 0.25), (2, 0.5)]
     assert runs["tags.model"].iloc[0] == str(supervisor.folder.model)
     (result,) = load_results(entry)
     assert (result.example.id, result.score.value) == ("a", 1.0)
@@ -118,8 +119,8 @@ def test_a_training_logs_to_the_run_it_names_with_its_curve(
     assert set(runs["run_id"]) == {point.id for point in points}
     assert set(runs["tags.sweep_id"]) == {"s"} and set(runs["params.verl.trainer.total_training_steps"]) == {"2"}
     assert set(runs["params.settings"]) == {'["train.lr=1"]'} and set(runs["status"]) == {"KILLED"}
-    curves = [load_curve(point, ["critic/score/mean"])[["step", "value"]].to_numpy().tolist() for point in points]
-    assert curves == [[[1, 0.25]], [[1, 0.25], [2, 0.5]]]
+    curves = [history(point, "critic/score/mean") for point in points]
+    assert curves == [[(1, 0.25)], [(1, 0.25), (2, 0.5)]]
 
 
 def test_a_store_that_is_away_gets_the_metrics_later(supervisor: Supervisor, capfd) -> None:
@@ -134,7 +135,7 @@ def test_a_store_that_is_away_gets_the_metrics_later(supervisor: Supervisor, cap
     assert (supervisor.status.step, [row["step"] for row in supervisor.folder.rows()]) == (1, [1])
     pass_on(supervisor, entry, 2, offset)
     supervisor.complete(entry, TrainingState.STOPPED, "")
-    assert load_curve(entry, ["critic/score/mean"])["value"].tolist() == [0.25, 0.5]
+    assert history(entry, "critic/score/mean") == [(1, 0.25), (2, 0.5)]
 
 
 def test_a_run_reports_what_mlflow_lacks(supervisor: Supervisor) -> None:

@@ -20,21 +20,18 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from hostile import serving
+from metric_history import history
 from waiting import wait_for
 
 from memagent_lib import open_agent
-from memagent_lib.backends import Sampling, shape_of
-from memagent_lib.diagnostics import Fate
-from memagent_lib.evaluation import turns_to_frame
+from memagent_lib.backends import Sampling
 from memagent_lib.prompts import Template
-from memagent_lib.provenance import code_hash
 from memagent_lib.tracking import (
     Experiment,
     MissingArtifact,
     RunStatus,
     TrackingError,
     agent_openers,
-    load_curve,
     load_readings,
     load_results,
     load_runs,
@@ -71,8 +68,7 @@ def test_processes_that_write_at_once_lose_nothing(workspace: Path) -> None:
     assert set(runs["status"]) == {"FINISHED"}
     for _, row in runs.iterrows():
         run, base = ledger.join(row["run_id"]), 1000 * int(row["params.worker"]) + 100 * int(row["params.number"])
-        curve = load_curve(run)
-        assert curve.query("metric == 'loss'")["value"].tolist() == [base + s for s in range(STEPS)]
+        assert history(run, "loss") == [(step, base + step) for step in range(STEPS)]
         assert run.fetch("note.txt", workspace).read_text() == f"{row['params.worker']} {row['params.number']}"
 
 
@@ -131,14 +127,14 @@ def test_a_process_that_is_ended_leaves_a_killed_run(workspace: Path, number: in
 def test_a_joined_run_is_left_to_whoever_started_it(workspace: Path) -> None:
     ledger = Experiment.open(workspace)
     parent = ledger.start("parent", {"a": 1, "n": [4]})
-    params = {"b": 2, "budget": {"n": [4], "memory": 32}}
+    params = {"a": 2, "budget": {"memory": 32}}
     with pytest.raises(ValueError, match="no"), ledger.run("ignored", params, run_id=parent.id):
         raise ValueError("no")
     assert parent.status is RunStatus.RUNNING
     parent.end(RunStatus.FAILED)
     row = load_runs(ledger).iloc[0]
     assert row.filter(like="params.").to_dict() == {
-        "params.a": "1", "params.b": "2", "params.n": "[4]", "params.budget.memory": "32",
+        "params.a": "1", "params.n": "[4]", "params.budget.memory": "32",
     }  # fmt: skip
     assert row["status"] == "FAILED"
 
@@ -155,18 +151,9 @@ def test_names_that_mlflow_refuses_are_logged_with_underscores(workspace: Path) 
     assert row[names].tolist() == ["2", "a run", 0.5]
 
 
-def test_parameters_are_logged_flat_with_the_code_version(workspace: Path) -> None:
-    run = Experiment.open(workspace).start("one", {"budget": {"chunk_tokens": 128}, "readers": ["a", "b"]}, parent="p")
-    row = load_runs(run.experiment).iloc[0]
-    assert (row["params.budget.chunk_tokens"], row["params.readers"], row["parent"]) == ("128", '["a", "b"]', "p")
-    assert row["tags.code_hash"] == code_hash()
-
-
 def test_results_are_rows_metrics_and_one_trace_each(workspace: Path, kept, lost) -> None:
     run = Experiment.open(workspace).start("one")
-    model = "experiments/pocket/warm_start"
-    rows = log_results(run, [kept, lost], model, policy="p")
-    assert rows["flops"].iloc[0] == shape_of(model).reading_flops(kept.trace)
+    rows = log_results(run, [kept, lost], "experiments/pocket/warm_start", policy="p")
     log_results(run, [kept, lost], policy="p")
     found = run.experiment.client.search_traces([run.experiment.experiment_id])
     logged_twice = sorted(rows["trace_id"].unique())
@@ -175,13 +162,6 @@ def test_results_are_rows_metrics_and_one_trace_each(workspace: Path, kept, lost
     assert logged[["metrics.score", "metrics.scored", "metrics.overwrite/accuracy"]].tolist() == [0.5, 2, 0.5]
     path = run.experiment.client.download_artifacts(run.id, "results.csv", str(workspace))
     assert len(pd.read_csv(path)) == 2
-
-
-def test_the_hub_is_not_queried_for_a_servers_model_name(workspace: Path, kept, monkeypatch) -> None:
-    queries = []
-    monkeypatch.setattr("huggingface_hub.file_download.get_hf_file_metadata", lambda *a, **k: queries.append(a))
-    rows = log_results(Experiment.open(workspace).start("one"), [kept], "small")
-    assert rows["flops"].isna().all() and not queries
 
 
 def test_a_deleted_run_is_read_but_not_logged_to(workspace: Path, kept) -> None:
@@ -213,9 +193,6 @@ def test_readings_come_back_as_they_were(workspace: Path, kept, lost) -> None:
     log_readings(run, [kept, lost])
     back = {r.example.id: r for r in load_results(run)}
     assert back == {"kept": kept, "lost": lost}
-    turns = turns_to_frame(load_results(run)).query("kind == 'read'")
-    for name, left in (("lost", Fate.LOST), ("kept", Fate.IN_MEMORY)):
-        assert turns.query(f"example == '{name}'")["fate"].tolist() == [Fate.AHEAD, Fate.IN_MEMORY, left, left]
     log_readings(run, [kept, lost], limit_bytes=3000)
     assert load_runs(run.experiment).iloc[0]["metrics.results_left_out"] == 1
 
@@ -255,28 +232,11 @@ def test_a_run_keeps_its_environment_and_which_data_it_saw(workspace: Path, tmp_
     assert (seen.tags[0].key, seen.tags[0].value) == ("mlflow.data.context", "training")
 
 
-def policy(folder: Path, weights: bytes) -> Path:
-    folder.mkdir()
-    (folder / "model.safetensors").write_bytes(weights)
-    (folder / "config.json").write_text("{}")
-    return folder
-
-
-def test_runs_of_one_policy_are_found_by_its_weights(workspace: Path, tmp_path: Path) -> None:
-    ledger = Experiment.open(workspace)
-    training, evaluation = ledger.start("train"), ledger.start("evaluate")
-    training.model(policy(tmp_path / "trained", b"w1"), "demo", step=24)
-    evaluation.model(policy(tmp_path / "moved", b"w1"))
-    ledger.start("other").model(policy(tmp_path / "other", b"w2"))
-    weights = ledger.client.get_run(training.id).data.tags["weights"]
-    assert set(load_runs(ledger, f"tags.weights = '{weights}'")["run_id"]) == {training.id, evaluation.id}
-
-
 def test_the_machine_is_measured_while_a_run_works(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memagent_lib.tracking.runs.SAMPLE_S", 0.1)
     with Experiment.open(workspace).run("one") as run:
         wait_for(lambda: run.experiment.client.get_run(run.id).data.metrics)
-    assert "system/cpu_utilization_percentage" in set(load_curve(run)["metric"])
+    assert history(run, "system/cpu_utilization_percentage")
     assert "SystemMetricsMonitor" not in {thread.name for thread in threading.enumerate()}
 
 

@@ -11,9 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from metric_history import history
 from ports import free_port
 
-from memagent_lib.tracking import Experiment, TrackingError, load_curve, load_runs
+from memagent_lib.tracking import Experiment, TrackingError, load_runs
 
 
 def test_a_store_that_is_locked_for_a_while_loses_nothing(workspace: Path) -> None:
@@ -22,7 +23,7 @@ def test_a_store_that_is_locked_for_a_while_loses_nothing(workspace: Path) -> No
     holder.execute("BEGIN EXCLUSIVE")
     threading.Timer(1.0, holder.close).start()
     run.metrics({"loss": 3.0}, step=1)
-    assert load_curve(run)["value"].tolist() == [3.0]
+    assert history(run, "loss") == [(1, 3.0)]
 
 
 def test_runs_that_log_the_same_data_and_tags_at_once_all_have_them(workspace: Path) -> None:

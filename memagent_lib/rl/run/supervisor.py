@@ -25,7 +25,7 @@ from memagent_lib.rl.run.export import save_policy
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus, load_rollouts
 from memagent_lib.rl.verl.verl_settings import environment
 from memagent_lib.settings import flatten
-from memagent_lib.tracking import KIND_TAG, Experiment, Run, RunStatus, log_readings
+from memagent_lib.tracking import Experiment, Run, RunStatus, log_readings
 
 POLL_S = 0.25
 REWARD = "critic/score/mean"
@@ -58,7 +58,6 @@ def mlflow_run(recipe: Recipe, folder: RunFolder) -> Run:
     else:
         named = f"train {'/'.join(folder.path.parts[-2:])}"  # the folder of most runs is called "train"
         run = ledger.start(tracking.run_name or named, params)
-    run.tags({KIND_TAG: "train"})
     write_atomically(note, run.id)
     for row in folder.rows():
         run.metrics(row["metrics"], row["step"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,16 +68,6 @@ def test_two_readers_of_one_evaluation_are_compared(workspace: Path, lost) -> No
     for readers in ({"reader": "gated"}, {"reader": "overwrite"}, {"other_reader": "gated"}):
         with pytest.raises(TrackingError, match=next(iter(readers.values()))):
             choose(ledger, "before", **readers)
-
-
-def test_results_without_a_length_in_chunks_are_compared_too(workspace: Path, kept) -> None:
-    ledger = Experiment.open(workspace)
-    loose = replace(kept, example=replace(kept.example, metadata={}))
-    evaluated(ledger, "one", loose)
-    evaluated(ledger, "two", loose)
-    (difference,) = paired(choose(ledger, "one", "two"), "one", "two").to_dict("records")
-    assert (difference["n"], difference["difference"]) == (1, 0.0)
-    assert math.isnan(difference["chunks"])
 
 
 @pytest.fixture

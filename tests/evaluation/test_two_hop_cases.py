@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from memagent_lib.data import Span
-from memagent_lib.evaluation import case_study
+from memagent_lib.evaluation import two_hop_case, two_hop_outcomes
 
 FILLER = "Rain taps on the roof all night."
 QUESTION = "What is the code of the keeper of the bold owl?"
@@ -41,18 +41,13 @@ def guessed(read):
     return read(LEAD, "nothing", "nothing", LAST, LAST, name="guessed")
 
 
-def test_a_lead_waits_for_the_last_fact_only_if_it_stayed(kept_lead, lost_lead, guessed) -> None:
-    assert [case_study.turns_waited(result) for result in (kept_lead, lost_lead, guessed)] == [3, None, None]
-
-
 def test_the_case_is_the_right_reading_with_the_longest_wait(kept_lead, lost_lead, guessed) -> None:
     wrong = replace(kept_lead, score=lost_lead.score)
-    assert case_study.first_to_display([lost_lead, guessed, wrong, kept_lead])[1] is kept_lead
-    assert case_study.failures([kept_lead, wrong, guessed, lost_lead]) == [wrong, lost_lead]
+    assert two_hop_case([lost_lead, guessed, wrong, kept_lead])[1] is kept_lead
 
 
 def test_outcomes_have_capture_and_retention_of_each_fact(kept_lead, lost_lead) -> None:
-    rows = case_study.outcomes([kept_lead, lost_lead])
+    rows = two_hop_outcomes([kept_lead, lost_lead])
     assert rows["example"].tolist() == ["kept", "lost"] and rows["right"].tolist() == [True, False]
     assert rows["waited"].fillna(-1).tolist() == [3, -1]
     assert rows[["lead_captured", "lead_retained", "last_captured", "last_retained"]].to_numpy().tolist() == [
@@ -61,20 +56,13 @@ def test_outcomes_have_capture_and_retention_of_each_fact(kept_lead, lost_lead) 
 
 
 def test_with_no_lead_in_wait_a_wrong_or_the_first_one_opens(kept_lead, lost_lead, read) -> None:
-    assert case_study.first_to_display([lost_lead, kept_lead]) == ("the lead waited longest", kept_lead)
-    assert case_study.first_to_display([lost_lead]) == ("no lead survived: the first wrong answer", lost_lead)
+    assert two_hop_case([lost_lead, kept_lead]) == ("the lead waited longest", kept_lead)
+    assert two_hop_case([lost_lead]) == ("no lead survived: the first wrong answer", lost_lead)
     at_once = read("nothing", "nothing", "nothing", f"{LEAD} {LAST}", f"{LEAD} {LAST}")
-    assert case_study.first_to_display([at_once]) == ("no lead had to wait: the first right answer", at_once)
+    assert two_hop_case([at_once]) == ("no lead had to wait: the first right answer", at_once)
 
 
 def test_if_every_reading_failed_the_first_error_is_named(kept_lead) -> None:
     failed = replace(kept_lead, trace=None, score=None, error="no server at 127.0.0.1")
-    with pytest.raises(ValueError, match=r"no document was read; the first error is: no server at 127\.0\.0\.1"):
-        case_study.first_to_display([failed])
-
-
-def test_a_question_of_one_hop_is_refused_before_reading(kept_lead) -> None:
-    case_study.require_two_facts([kept_lead.example])
-    one_hop = replace(kept_lead.example, id="needle-1", evidence=kept_lead.example.evidence[:1])
-    with pytest.raises(ValueError, match="needle-1"):
-        case_study.require_two_facts([kept_lead.example, one_hop])
+    with pytest.raises(ValueError, match="no server at 127"):
+        two_hop_case([failed])
