@@ -1,16 +1,16 @@
 """Figures of results, data and training: a tidy frame goes in, matplotlib ``Axes`` come out.
 
-Every function draws into ``ax`` if it is set, or else into a new figure, and returns the axes. The functions rely only
-on a frame's columns; they do not depend on models, runs or notebooks.
+Every function draws a new figure and returns its axes. The functions rely only on a frame's columns; they do not depend
+on models, runs or notebooks.
 """
 
-from memagent_lib.plots.data_plots import data_overview
-from memagent_lib.plots.evaluation_plots import (
+from memagent_lib.plots.figures import (
     accuracy_by_depth,
     accuracy_by_length,
     accuracy_by_task,
     capture_and_retention,
     cost_by_length,
+    data_overview,
     memory_by_turn,
     paired_differences,
     phrase_lives,

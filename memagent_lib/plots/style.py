@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from memagent_lib.evaluation import with_memory
 from memagent_lib.readers import BASELINES
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 # Okabe and Ito's colour-blind safe palette, without its yellow, which vanishes on white.
 COLOURS = ("#1f86c9", "#d55e00", "#00a376", "#cc79a7", "#56b4e9", "#e69f00")
 GREY = "#8a8a8a"
-WINDOW = 5
-"""How many steps a running mean covers."""
 _MARKERS = {"full": "s", "truncated": "^", "retrieved": "D", "blind": "v"}
 _DASHES = {"truncated": "--", "blind": ":", "full": "-."}
 _SETTINGS = {
@@ -34,15 +32,14 @@ _SETTINGS = {
 _OTHER_SCRIPTS = {"Noto Sans CJK JP", "Noto Sans CJK SC", "WenQuanYi Micro Hei", "Hiragino Sans", "Microsoft YaHei"}
 _MOST_TICKS = 8
 
-P = ParamSpec("P")
-T = TypeVar("T")
+Draw = TypeVar("Draw", bound=Callable[..., Any])
 
 
-def styled(draw: Callable[P, T]) -> Callable[P, T]:
+def styled(draw: Draw) -> Draw:
     """Let a function draw in the common look."""
 
     @wraps(draw)
-    def in_style(*args: P.args, **kwargs: P.kwargs) -> T:
+    def in_style(*args: Any, **kwargs: Any) -> Any:
         import matplotlib as mpl
         import seaborn as sns
         from matplotlib.font_manager import fontManager
@@ -64,9 +61,9 @@ def _load_backend() -> None:
     plt.close(plt.figure())
 
 
-def axes_or_new(ax: Axes | None, width: float, height: float) -> Axes:
-    """Return ``ax`` or, if it is ``None``, the axes of a new figure of this size in inches."""
-    return new_axes(width, height)[0] if ax is None else ax
+def new_plot(width: float, height: float) -> Axes:
+    """Create a figure of this size in inches and return its axes."""
+    return new_axes(width, height)[0]
 
 
 def new_axes(width: float, height: float, columns: int = 1, rows: int = 1) -> list[Axes]:
@@ -93,15 +90,13 @@ def without_data(ax: Axes, title: str, reason: str) -> Axes:
 
 
 def put_legend(*axes: Axes) -> None:
-    """Name the labelled lines: below the plots of a figure, which grows with it, or inside a plot beside others."""
+    """Name the labelled lines of a figure's axes in a legend below them; the figure grows with it."""
     handles: dict[str, Any] = {}
     for ax in axes:
         drawn, labels = ax.get_legend_handles_labels()
         handles |= dict(zip(map(shortened, labels), drawn, strict=True))
-    figure = axes[0].figure
-    if figure.axes != list(axes):
-        axes[0].legend(handles.values(), handles, loc="best", fontsize=8)
-    elif handles:
+    if handles:
+        figure = axes[0].figure
         look = {"fontsize": 9, "frameon": False, "handlelength": 3}
         columns = max(1, min(4, int(11 * figure.get_figwidth()) // (max(map(len, handles)) + 8)))
         figure.legend(handles.values(), handles, loc="outside lower center", ncols=columns, **look)
@@ -119,12 +114,11 @@ def shortened(text: str, most: int = 48) -> str:
 
 def save_figure(ax: Axes, path: str | Path) -> list[Path]:
     """Save the figure as the image that ``path`` names and as a PDF beside it; return both paths."""
-    image = Path(path)
-    image.parent.mkdir(parents=True, exist_ok=True)
-    vectors = image.with_suffix(".pdf")
-    ax.figure.savefig(image, dpi=150)
-    ax.figure.savefig(vectors)
-    return [image, vectors]
+    paths = [Path(path), Path(path).with_suffix(".pdf")]
+    paths[0].parent.mkdir(parents=True, exist_ok=True)
+    for each in paths:
+        ax.figure.savefig(each, dpi=150)
+    return paths
 
 
 def colours_of(names: Iterable[str]) -> dict[str, str]:
@@ -188,11 +182,6 @@ def shared_sizes(what: str, counts: Sequence[int], documents: Sequence[int]) -> 
         return f"{sample_sizes(what, counts)}, 95 % Wilson intervals"
     shared = sample_sizes("documents", documents).removeprefix("n = ")
     return f"{sample_sizes('questions', counts)} on {shared}, 95 % intervals over documents"
-
-
-def running_mean(values: pd.Series) -> pd.Series:
-    """Return the mean of each step and its neighbours on both sides; the first and last steps have fewer."""
-    return values.rolling(WINDOW, min_periods=1, center=True).mean()
 
 
 def short_count(count: float) -> str:

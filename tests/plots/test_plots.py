@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-from functools import partial
-from inspect import signature
-
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
@@ -128,8 +125,6 @@ def test_each_task_has_its_own_panel_and_all_share_a_legend(results: pd.DataFram
     assert [ax.get_title(loc="left").strip() for ax in (needle, update)] == ["needle", "update"]
     assert labelled(needle)["before"] == [0.75, 0.25] and labelled(update)["before"] == [1.0, 1.0]
     assert legend_of(first) == ["before", "after", "after, blind"]
-    _, axes = plt.subplots(1, 2)
-    assert plots.accuracy_by_task(pd.concat([results.assign(task="needle"), other]), axes) is axes[0]
 
 
 def test_lines_that_a_figure_lacks_keep_their_colours(results: pd.DataFrame) -> None:
@@ -150,10 +145,6 @@ def test_other_seeds_and_baselines_are_thin_lines_in_their_policys_colour(result
         "after, blind": (COLOURS[1], False),
         "after, seed 1": (COLOURS[1], False),
     }
-
-
-def test_many_policies_have_colours_of_their_own() -> None:
-    assert len(set(plots.colours_of(map(str, range(30))).values())) == 30
 
 
 def test_capture_and_retention_omit_readers_without_a_memory(results: pd.DataFrame) -> None:
@@ -274,48 +265,18 @@ def test_the_data_overview_draws_all_documents_and_evidence(tokenizer, tmp_path)
     assert lengths.get_xlabel() == "characters, log scale"
 
 
-def figures_of(results: pd.DataFrame) -> dict[str, partial]:
-    """Every plot of one axes, ready to be drawn with or without ``ax``."""
-    first = results["policy"].iloc[0]
-    turns = pd.DataFrame({"kind": "read", "turn": [1, 2], "reply_tokens": [10, 20], "finish_reason": "stop"})
-    curve = pd.DataFrame({"run_id": "a", "metric": "reward", "step": range(1, 7), "value": 0.5})
-    phrases = pd.DataFrame([{"text": f"{first} is cedar.", "brought": 1, "dropped": None}])
-    return {
-        "accuracy_by_depth": partial(plots.accuracy_by_depth, results[results["policy"] == first]),
-        "accuracy_by_length": partial(plots.accuracy_by_length, results),
-        "capture_and_retention": partial(plots.capture_and_retention, results),
-        "cost_by_length": partial(plots.cost_by_length, results),
-        "memory_by_turn": partial(
-            plots.memory_by_turn, pd.concat([turns.assign(policy=first), turns.assign(policy="after")])
-        ),
-        "paired_differences": partial(plots.paired_differences, paired(results, first, "after")),
-        "phrase_lives": partial(plots.phrase_lives, phrases, 2),
-        "reward_curve": partial(plots.reward_curve, curve, metric="reward"),
-    }
-
-
-def test_every_plot_draws_into_the_axes_that_it_gets_and_names_as_they_are(results: pd.DataFrame) -> None:
+def test_names_are_drawn_as_they_are(results: pd.DataFrame) -> None:
     """A policy's name may have dollar signs, which are not mathematics, and be long."""
-    named = results.assign(policy=results["policy"].replace("before", "$x_1$ and $y_2$ " + "of words " * 30))
-    draw = figures_of(named)
-    drawing = {name for name in plots.__all__ if callable(getattr(plots, name)) and name != "save_figure"}
-    assert set(draw) == {name for name in drawing if "ax" in signature(getattr(plots, name)).parameters}
-    for plot in draw.values():
-        figure, (left, right) = plt.subplots(1, 2)
-        assert plot(ax=right) is right
-        figure.canvas.draw()
-        assert right.get_title(loc="left") and not left.has_data() and not figure.legends
+    name = "$x_1$ and $y_2$ " + "of words " * 30
+    ax = plots.accuracy_by_length(results.replace({"policy": {"before": name}}))
+    ax.figure.canvas.draw()
+    assert legend_of(ax)[0] == shortened(name)
 
 
 def test_a_figure_is_saved_as_an_image_and_as_pdf(results: pd.DataFrame, tmp_path) -> None:
     image, vectors = plots.save_figure(plots.accuracy_by_length(results), tmp_path / "deep" / "accuracy.png")
     assert plt.imread(image).shape[0] > 300
     assert vectors.name == "accuracy.pdf" and vectors.read_bytes().startswith(b"%PDF")
-
-
-def test_a_shortened_name_keeps_both_ends() -> None:
-    assert shortened("a name\nof two lines") == "a name of two lines"
-    assert shortened("Qwen2.5-7B-Instruct by reinforcement, step 100, gated", 24) == "Qwen2.5-7B-…p 100, gated"
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,19 @@
-"""Figures of evaluations and training: tidy frames in, ``Axes`` out.
+"""Figures of evaluations, training and data sets: tidy frames in, ``Axes`` out.
 
-There is one line per policy, reader and varied setting. Accuracy has intervals, cost has bands. This module does not
-depend on runs or files.
+Evaluations have one line per policy, reader and varied setting. Accuracy has intervals, cost has bands. This module
+does not depend on runs or files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from memagent_lib.evaluation import Rate, keyed, line_name, lines_of, rate_of
 from memagent_lib.plots import style
-from memagent_lib.plots.style import COLOURS, GREY, axes_or_new, finish, put_legend, shortened, styled, without_data
+from memagent_lib.plots.style import COLOURS, GREY, finish, new_plot, put_legend, shortened, styled, without_data
 from memagent_lib.trace import Kind
 
 if TYPE_CHECKING:
@@ -21,20 +21,22 @@ if TYPE_CHECKING:
 
 REWARD = "critic/score/mean"
 MOST_COLUMNS = 3
+WINDOW = 5
+"""How many steps a running mean covers."""
 _ALL_FAILED = "every reading failed"
 _LONGEST_TITLE = 28
 _NOT_READING = {kind.name for kind in (Kind.ANSWER, Kind.DIRECT, Kind.BLIND, Kind.MERGE)}
 
 
 @styled
-def accuracy_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def accuracy_by_length(results: pd.DataFrame) -> Axes:
     """Draw accuracy with 95 % intervals against the number of chunks, one line per policy, reader and settings.
 
     Takes result rows (``policy, reader, chunks, score, ...``); with a ``chunk_tokens`` column, the axis also has
     lengths in tokens. Baselines are thin lines in their policy's colour, and so are other training seeds of a policy
     (``trained, seed 1``).
     """
-    ax = axes_or_new(ax, 6.8, 4.4)
+    ax = new_plot(6.8, 4.4)
     rows = keyed(results)
     _accuracy(rows, ax, style.looks_of(rows), "Accuracy against document length")
     put_legend(ax)
@@ -42,22 +44,18 @@ def accuracy_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 @styled
-def accuracy_by_task(results: pd.DataFrame, axes: Sequence[Axes] | None = None) -> Axes:
-    """Draw :func:`accuracy_by_length` for each task in its own panel, with one legend; return the first panel.
-
-    ``axes`` has one entry for each task, in order of appearance.
-    """
+def accuracy_by_task(results: pd.DataFrame) -> Axes:
+    """Draw :func:`accuracy_by_length` for each task in its own panel, with one legend; return the first panel."""
     rows = keyed(results)
     tasks = list(rows["task"].unique())
     if len(tasks) == 1:
-        return accuracy_by_length(rows, None if axes is None else axes[0])
-    if axes is None:
-        columns = min(MOST_COLUMNS, len(tasks))
-        lines = -(-len(tasks) // columns)
-        panels = style.new_axes(4.3 * columns, 3.3 * lines + 0.4, columns, lines)
-        for ax in panels[len(tasks) :]:
-            ax.remove()
-        axes = panels[: len(tasks)]
+        return accuracy_by_length(rows)
+    columns = min(MOST_COLUMNS, len(tasks))
+    lines = -(-len(tasks) // columns)
+    panels = style.new_axes(4.3 * columns, 3.3 * lines + 0.4, columns, lines)
+    for ax in panels[len(tasks) :]:
+        ax.remove()
+    axes = panels[: len(tasks)]
     looks = style.looks_of(rows)  # of all tasks, so that a line has one colour in every panel
     for task, ax in zip(tasks, axes, strict=True):
         _accuracy(rows[rows["task"] == task], ax, looks, shortened(task.replace("_", " "), _LONGEST_TITLE))
@@ -92,13 +90,13 @@ def _rates(rows: pd.DataFrame, ax: Axes, looks: Mapping[tuple[str, str], dict[st
 
 
 @styled
-def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def capture_and_retention(results: pd.DataFrame) -> Axes:
     """Draw capture and retention against the number of chunks.
 
     Capture (dashed) is the share of the evidence in memory right after its chunk; retention is the share of the
     captured evidence still in memory at the end.
     """
-    ax = axes_or_new(ax, 6.8, 4.4)
+    ax = new_plot(6.8, 4.4)
     title = "Is the evidence noted, and does it stay in memory?"
     rows = keyed(results)
     known = rows.dropna(subset=["capture"])  # baselines and failed readings have no capture
@@ -117,14 +115,14 @@ def capture_and_retention(results: pd.DataFrame, ax: Axes | None = None) -> Axes
 
 
 @styled
-def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def memory_by_turn(traces: pd.DataFrame) -> Axes:
     """Draw the length in tokens of the reply of each turn that reads: the mean over traces and the middle 80 %.
 
     For the reader ``overwrite`` the reply is the new memory. Takes turn rows
     (:meth:`memagent_lib.trace.Trace.to_frame`), and draws one line per policy and reader, if the rows have these
     columns. Memories truncated at their limit are marked, if there are any.
     """
-    ax = axes_or_new(ax, 6.8, 3.8)
+    ax = new_plot(6.8, 3.8)
     title = "Memory length by turn"
     reads = traces[~traces["kind"].isin(_NOT_READING)]
     if reads.empty:
@@ -159,29 +157,27 @@ def memory_by_turn(traces: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 @styled
-def reward_curve(curve: pd.DataFrame, metric: str = REWARD, label: str = "reward", ax: Axes | None = None) -> Axes:
-    """Draw a metric over a run's training steps: a dot per step, and the running mean.
+def reward_curve(curve: pd.DataFrame, label: str = "reward") -> Axes:
+    """Draw the reward over a run's training steps: a dot per step, and the running mean.
 
     Takes a curve in long form (``metric, step, value``). Before the first step, the curve may be empty, or have only
     the validation of step 0.
     """
-    ax = axes_or_new(ax, 6.8, 3.8)
+    ax = new_plot(6.8, 3.8)
     title = f"{label.partition(':')[0].capitalize()} by step"
-    if curve.empty or curve["step"].max() < 1:
-        return without_data(ax, title, "no step yet")
-    points = curve[curve["metric"] == metric].set_index("step")["value"]
+    points = curve[curve["metric"] == REWARD].set_index("step")["value"]
     if points.empty:
-        known = ", ".join(sorted(curve["metric"].unique()))
-        raise ValueError(f"the curve has no metric {metric!r}; it has {known}")
+        return without_data(ax, title, "no step yet")
     ax.plot(points.index, points, "o", color=COLOURS[0], alpha=0.6, markersize=3.5, markeredgewidth=0)
-    ax.plot(points.index, style.running_mean(points), color=COLOURS[0], linewidth=2)
+    # The mean of each step and its neighbours on both sides; the first and last steps have fewer.
+    ax.plot(points.index, points.rolling(WINDOW, min_periods=1, center=True).mean(), color=COLOURS[0], linewidth=2)
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.set(xlabel="step", ylabel=label)
-    return finish(ax, title, f"line: running mean of {style.WINDOW} steps; dots: each step")
+    return finish(ax, title, f"line: running mean of {WINDOW} steps; dots: each step")
 
 
 @styled
-def phrase_lives(phrases: pd.DataFrame, turns: int, most: int = 20, ax: Axes | None = None) -> Axes:
+def phrase_lives(phrases: pd.DataFrame, turns: int, most: int = 20) -> Axes:
     """Draw when each phrase was in memory: one bar per phrase, coloured if the phrase is in the last memory.
 
     Takes the frame of :meth:`memagent_lib.diagnostics.Provenance.to_frame`. If there are more than ``most`` phrases,
@@ -189,13 +185,13 @@ def phrase_lives(phrases: pd.DataFrame, turns: int, most: int = 20, ax: Axes | N
     """
     title = "What was in memory, and for how long?"
     if phrases.empty:
-        return without_data(axes_or_new(ax, 9, 2.2), title, "no words of the memories come from a chunk")
+        return without_data(new_plot(9, 2.2), title, "no words of the memories come from a chunk")
     # A phrase that was never dropped lives to the end of the last chunk.
     lives = phrases.assign(end=phrases["dropped"].astype(float).fillna(turns + 1))
     lives = lives.assign(length=lives["end"] - lives["brought"])
     # The longest-lived by their length, then in reading order, so that the bars form a staircase.
     lives = lives.nlargest(most, "length", keep="first").sort_values("brought")
-    ax = axes_or_new(ax, 9, 1.5 + 0.36 * max(2, len(lives)))
+    ax = new_plot(9, 1.5 + 0.36 * max(2, len(lives)))
     colours = [COLOURS[2] if at_the_end else GREY for at_the_end in lives["dropped"].isna()]
     ax.barh(range(len(lives)), lives["length"], left=lives["brought"], height=0.5, color=colours)
     ax.set_yticks(range(len(lives)), [shortened(text) for text in lives["text"]])
@@ -207,13 +203,13 @@ def phrase_lives(phrases: pd.DataFrame, turns: int, most: int = 20, ax: Axes | N
 
 
 @styled
-def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def cost_by_length(results: pd.DataFrame) -> Axes:
     """Draw how many tokens a question costs against its document's length: the mean and the middle 80 %.
 
     There is one line per policy, reader and settings. Prompt and reply tokens both count, even if a prefix cache saved
     them. The dotted line shows a cost that grows linearly with length.
     """
-    ax = axes_or_new(ax, 6.8, 4.4)
+    ax = new_plot(6.8, 4.4)
     title = "Cost against document length"
     rows = keyed(results)
     looks = style.looks_of(rows)
@@ -244,7 +240,7 @@ def cost_by_length(results: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 @styled
-def accuracy_by_depth(results: pd.DataFrame, bins: int = 5, ax: Axes | None = None) -> Axes:
+def accuracy_by_depth(results: pd.DataFrame, bins: int = 5) -> Axes:
     """Draw a heat map of accuracy by document length and by depth of the last needed evidence.
 
     Takes the rows of one line. Raises ``ValueError`` if there are several.
@@ -257,12 +253,12 @@ def accuracy_by_depth(results: pd.DataFrame, bins: int = 5, ax: Axes | None = No
     if len(lines) > 1:
         raise ValueError(f"a heat map takes one line, got {', '.join(map(repr, lines))}; select one")
     if "depth" not in results or results["depth"].isna().all():
-        return without_data(axes_or_new(ax, 6.0, 1.6), title, "no document records where its evidence is")
+        return without_data(new_plot(6.0, 1.6), title, "no document records where its evidence is")
     scored = results.dropna(subset=["score", "depth"])
     if scored.empty:
-        return without_data(axes_or_new(ax, 6.0, 1.6), title, _ALL_FAILED)
+        return without_data(new_plot(6.0, 1.6), title, _ALL_FAILED)
     mean, n = _cells(style.with_a_length(scored), bins)
-    ax = axes_or_new(ax, max(6.0, 2.8 + 1.15 * mean.shape[1]), 0.62 * bins + 1.4)
+    ax = new_plot(max(6.0, 2.8 + 1.15 * mean.shape[1]), 0.62 * bins + 1.4)
     labels = (100 * mean).map("{:.0f} %".format).astype(str) + "\nn=" + n.astype(str)
     bar = {"label": "accuracy", "format": "{x:.0%}"}
     sns.heatmap(mean, ax=ax, vmin=0, vmax=1, annot=labels, fmt="", cmap="cividis", linewidths=1.5, cbar_kws=bar)
@@ -285,14 +281,14 @@ def _cells(rows: pd.DataFrame, bins: int) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 @styled
-def paired_differences(differences: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def paired_differences(differences: pd.DataFrame) -> Axes:
     """Draw the paired differences from a baseline, with their 95 % intervals, for each line and length.
 
     Takes the rows of :func:`memagent_lib.evaluation.paired` or :func:`memagent_lib.evaluation.against`. An interval is
     coloured if it excludes zero, else grey.
     """
     rows = differences.to_dict("records")
-    ax = axes_or_new(ax, 7.6, 1.6 + 0.62 * len(rows))
+    ax = new_plot(7.6, 1.6 + 0.62 * len(rows))
     if not rows:
         return without_data(ax, "Paired differences", "no other line has read the same documents")
     ax.axvline(0, color="black", linewidth=1)
@@ -319,3 +315,64 @@ def paired_differences(differences: pd.DataFrame, ax: Axes | None = None) -> Axe
         f"{style.sample_sizes('questions', differences['n'])} read by both; 95 % intervals of the paired difference"
     )
     return finish(ax, f"Accuracy minus that of {left}", caption)
+
+
+@styled
+def data_overview(frames: Mapping[str, pd.DataFrame]) -> list[Axes]:
+    """Draw all figures of a data set in one row and return their axes.
+
+    A figure is left out if its frame is empty, for example if no example has gold documents.
+    """
+    figures = {"examples": _document_lengths, "depths": _evidence_depths, "gold": _gold_positions}
+    drawn = {name: draw for name, draw in figures.items() if len(frames[name])}
+    # The height follows the first figure, which has a row per file.
+    rows = max(3, frames["examples"]["file"].nunique())
+    axes = style.new_axes(4.6 * len(drawn), 1.7 + 0.42 * rows, columns=len(drawn))
+    for (name, draw), ax in zip(drawn.items(), axes, strict=True):
+        draw(frames[name], ax)
+    return axes
+
+
+def _document_lengths(examples: pd.DataFrame, ax: Axes) -> None:
+    """Draw one dot per document at its length, one row per file.
+
+    Lengths are in tokens if the tokens of every document are known, else in characters.
+    """
+    import seaborn as sns
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    unit = "tokens" if examples["tokens"].notna().all() else "characters"
+    sns.stripplot(examples, x=unit, y="file", ax=ax, color=COLOURS[0], alpha=0.45, size=4, jitter=0.25)
+    ax.set_xscale("log", base=2)
+    ax.set(xlabel=f"{unit}, log scale", ylabel="")
+    ax.xaxis.set_major_locator(LogLocator(base=2, numticks=6))
+    ax.xaxis.set_major_formatter(lambda x, _: style.short_count(x))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    counts = examples.groupby("file", sort=False).size()
+    ax.set_yticks(range(len(counts)), [f"{shortened(name, 20)}  n = {count:,}" for name, count in counts.items()])
+    finish(ax, "How long are the documents?", "a dot per document")
+
+
+def _evidence_depths(depths: pd.DataFrame, ax: Axes) -> None:
+    _cumulative(depths, "file", ax, "How deep is the evidence?", "depth of the evidence")
+
+
+def _gold_positions(gold: pd.DataFrame, ax: Axes) -> None:
+    lines = gold.assign(line=[f"gold document {hop + 1}" for hop in gold["gold"]])
+    _cumulative(lines, "line", ax, "Where are the gold documents?", "position among the documents")
+
+
+def _cumulative(rows: pd.DataFrame, by: str, ax: Axes, title: str, label: str) -> None:
+    """Draw the cumulative share of ``depth``, one curve for each value of the column ``by``."""
+    import seaborn as sns
+
+    # The line of a uniform distribution.
+    ax.plot([0, 1], [0, 1], ":", color=GREY, linewidth=1.2)
+    colours = style.colours_of(rows[by])
+    sns.ecdfplot(rows, x="depth", hue=by, palette=colours, ax=ax, legend=len(colours) > 1)
+    if ax.get_legend():
+        sns.move_legend(ax, "best", title="", fontsize=8)
+    ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=label, ylabel="share up to there")
+    style.percent_axis(ax.xaxis)
+    style.percent_axis(ax.yaxis)
+    finish(ax, title, f"n = {len(rows):,}; dotted: evenly spread")
