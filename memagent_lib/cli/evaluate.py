@@ -166,8 +166,7 @@ def _print_tables(results: Sequence[Result], rows: pd.DataFrame, policy: str) ->
     table = benchmarks.benchmark_table(results, policy) if benchmarks else []
     if len(table):
         print(f"\nby the benchmarks' own metrics, in per cent:\n{table.to_string(index=False)}")
-    print(f"\njudged by {judges(rows)}", file=sys.stderr)
-    if "model_judge" in rows.attrs:
+    if rows.attrs.get("model_judge"):
         print(rows.attrs["model_judge"], file=sys.stderr)
     warn(*mixtures(rows), *rows.attrs.get("replaced", ()), *failure_reasons(rows)[:MOST_REASONS])
 
