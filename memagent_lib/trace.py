@@ -177,21 +177,16 @@ class Turn:
             return (self.reply,)
         return bad.replies if bad.action == "keep" else (*bad.replies, self.reply)
 
-    def without_ids(self) -> Turn:
-        """Return the turn without the token ids and log-probabilities that only training needs."""
+    def lean(self, keep_text: bool = False) -> Turn:
+        """Return the turn without token ids, log-probabilities and, unless ``keep_text``, its chunk's text."""
         bad = self.bad_memory
         if bad is not None:
             bad = replace(bad, replies=tuple(map(_without_ids, bad.replies)))
-        return replace(self, reply=_without_ids(self.reply), bad_memory=bad)
-
-    def lean(self) -> Turn:
-        """Return the turn without token ids, log-probabilities and its chunk's text. A merge's second memory stays."""
-        turn = self.without_ids()
-        chunk = self.prompt.chunk
+        prompt = self.prompt
         # Without its second memory, a merge would not show which two memories the reply replaces.
-        if chunk is None or self.prompt.kind == Kind.MERGE:
-            return turn
-        return replace(turn, prompt=replace(self.prompt, chunk=replace(chunk, text="")))
+        if prompt.chunk is not None and prompt.kind != Kind.MERGE and not keep_text:
+            prompt = replace(prompt, chunk=replace(prompt.chunk, text=""))
+        return Turn(prompt, _without_ids(self.reply), bad)
 
 
 def _without_ids(reply: Reply) -> Reply:
@@ -274,13 +269,9 @@ class Trace:
         found = Counter((t.bad_memory.fault, t.bad_memory.action) for t in self.turns if t.bad_memory)
         return ", ".join(f"{n} {fault} ({action})" for (fault, action), n in found.most_common())
 
-    def without_ids(self) -> Trace:
-        """Return the trace with :meth:`Turn.without_ids` applied to every turn, because ids outweigh its texts."""
-        return replace(self, turns=tuple(turn.without_ids() for turn in self.turns))
-
-    def lean(self) -> Trace:
+    def lean(self, keep_text: bool = False) -> Trace:
         """Return the trace with :meth:`Turn.lean` applied to every turn; it is small even for a gigabyte of text."""
-        return replace(self, turns=tuple(turn.lean() for turn in self.turns))
+        return replace(self, turns=tuple(turn.lean(keep_text) for turn in self.turns))
 
     def to_record(self) -> dict[str, Any]:
         """Return the trace as plain JSON types for :meth:`from_record`, without the data that only training needs."""

@@ -10,13 +10,13 @@ from types import SimpleNamespace
 import pytest
 
 from memagent_lib.agent import Agent, AgentSettings, open_agent
-from memagent_lib.backends import BackendError, Sampling, Scripted
+from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.bad_memory import Fault, OnBadMemory, PromptParts, fault_of
 from memagent_lib.data import Example
 from memagent_lib.documents import on_bad_memory_for
 from memagent_lib.driver import Observer
 from memagent_lib.journal import Journal
-from memagent_lib.prompts import Request, Template
+from memagent_lib.prompts import Template
 from memagent_lib.readers import reader_named
 from memagent_lib.trace import Kind, Reply, Trace
 
@@ -150,13 +150,6 @@ def test_a_resumed_reading_decides_the_same(encoder, tmp_path, finished):
     assert [request.attempt for request in backend.requests] == [0, 0, 1, 0, 0][finished:]
 
 
-def test_each_part_of_a_merge_falls_back_to_its_own_memory(encoder):
-    trace, _ = read(encoder, NOTE, "old mill boat", "boat", COMMENT, COMMENT, "4711", reader="map_merge")
-    merges = [turn for turn in trace.turns if turn.prompt.kind == Kind.MERGE]
-    assert [turn.reply.text for turn in merges] == [turn.prompt.memory for turn in merges]
-    assert trace.bad_memories == len(merges) == 2
-
-
 def test_the_action_is_a_setting_of_the_agent_and_of_a_trained_policy(encoder, tmp_path, tokenizer):
     with pytest.raises(ValueError, match="on_bad_memory"):
         open_agent("m", Scripted(str), tokenizer=tokenizer, on_bad_memory="drop")
@@ -168,18 +161,6 @@ def test_the_action_is_a_setting_of_the_agent_and_of_a_trained_policy(encoder, t
     assert on_bad_memory_for(tmp_path) is None
     assert open_agent(tmp_path, Scripted(str), tokenizer=tokenizer).on_bad_memory == "keep"
     assert open_agent(tmp_path, Scripted(str), tokenizer=tokenizer, on_bad_memory="take").on_bad_memory == "take"
-
-
-def test_a_second_attempt_is_sampled_with_a_seed_of_its_own():
-    greedy = Sampling()
-    first = Request((1, 2), "", 8)
-    second = replace(first, attempt=1)
-    assert greedy.for_request(first) is greedy
-    assert greedy.for_request(second).temperature == 0.7
-    assert (greedy.seed_for(first), greedy.seed_for(second)) == (None, greedy.seed_for(second))
-    sampled = Sampling(temperature=1.0, top_p=0.9, seed=3)
-    assert sampled.for_request(second) is sampled
-    assert sampled.seed_for(first) != sampled.seed_for(second)
 
 
 class RolloutServer:

@@ -41,7 +41,6 @@ examples:
 @click.option("--chunk-tokens", metavar="N", type=int, help="Chunk length.  [default: the task's own; 5000 for a file]")
 @click.option("--rule", metavar="JUDGE", help="The judge, if not the task's own: boxed, ..., or FILE.py:NAME.")
 @click.option("--model", metavar="MODEL", help="Whose tokenizer counts.  [default: the one named in pyproject.toml]")
-@click.option("--first", metavar="N", type=int, default=0, help="Skip the first N questions of a file.")
 @click.option("--apart-from", metavar="FILE.parquet", multiple=True, help="Leave out questions that this data set has.")
 @click.option("--drop-known", metavar="MODEL", multiple=True, help="Leave out questions that it answers blind.")
 @click.option("--samples", metavar="N", type=int, default=2, help="Answers of each --drop-known model to a question.")
@@ -66,8 +65,8 @@ def data(words: tuple[str, ...], listing: bool, form: str | None, out: str | Non
 def _make(task: str, settings: Sequence[str], out: str, o: dict[str, Any]) -> None:
     from memagent_lib.data import configured, make, require_parquet
 
-    if o["first"] or o["apart_from"] or o["drop_known"]:
-        raise ValueError("--first, --apart-from and --drop-known choose among a file's questions; they need --from")
+    if o["apart_from"] or o["drop_known"]:
+        raise ValueError("--apart-from and --drop-known choose among a file's questions; they need --from")
     parameters = dict(map(key_value, settings))
     configured(task, **parameters)  # a wrong parameter fails here, before a tokenizer is loaded
     require_parquet(out)
@@ -82,14 +81,13 @@ def _make(task: str, settings: Sequence[str], out: str, o: dict[str, Any]) -> No
 
 
 def _convert(form: str, words: Sequence[str], out: str, o: dict[str, Any]) -> None:
-    from memagent_lib.data import Length, Selection, convert, format_named, require_options, require_parquet
+    from memagent_lib.data import Length, Selection, convert, format_named, require_parquet
     from memagent_lib.paths import require_apart
 
     # Texts, whatever they look like: a column may be called 2024.
     settings = dict(word.split("=", 1) for word in words if "=" in word and not Path(word).exists())
     paths = [word for word in words if "=" not in word or Path(word).exists()]
     rule = settings.pop("rule", o["rule"])
-    require_options(form, settings)
     require_parquet(out)
     require_apart({"--out": out}, [path for path in (*paths, *o["apart_from"]) if Path(path).is_file()])
     sizes = {name: o[name] for name in ("chunks", "documents", "chunk_tokens") if o[name] is not None}
@@ -99,7 +97,7 @@ def _convert(form: str, words: Sequence[str], out: str, o: dict[str, Any]) -> No
     tokenizer = load_tokenizer(find_model(o["model"] or default_model())) if length else None
     agents: list[Agent] = []
     known = _no_context_filter(o, agents) if o["drop_known"] else None
-    selection = Selection(first=o["first"], n=o["n"], seed=o["seed"], apart_from=tuple(o["apart_from"]), known=known)
+    selection = Selection(n=o["n"], seed=o["seed"], apart_from=tuple(o["apart_from"]), known=known)
     _warn_of_guesses(rule)
     try:
         chosen, examples = convert(form, paths, selection, length=length, tokenizer=tokenizer, rule=rule, **settings)

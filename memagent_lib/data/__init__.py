@@ -5,7 +5,7 @@ not part of it; the caller passes the agents for the no-context filter.
 """
 
 from memagent_lib.data.examples import Example, Span, data_hash
-from memagent_lib.data.formats import FORMATS, Format, format_named, format_names, read_original, require_options
+from memagent_lib.data.formats import FORMATS, Format, format_named, format_names, read_original
 from memagent_lib.data.layout import (
     Layout,
     Length,
@@ -58,6 +58,6 @@ __all__ = [
     "configured", "convert", "count", "data_files", "data_hash", "end_of_chunks",
     "fill_chunks", "format_named", "format_names", "in_order", "insert", "is_as_saved", "join",
     "known_without_document", "load", "make", "make_splits", "noise", "preset", "prose",
-    "prose_stock", "read_original", "require_options", "require_parquet", "save", "split_file",
+    "prose_stock", "read_original", "require_parquet", "save", "split_file",
     "stream", "stream_records", "terms", "texts", "written_value",
 ]  # fmt: skip

@@ -87,10 +87,8 @@ def require_file(path: str | Path) -> None:
 def read_original(path: str | Path, form: str, **options: Any) -> Iterator[Example | None]:
     """Yield the examples of a file in the format ``form`` in order, None for questions marked as unanswerable.
 
-    Wrong options and missing files raise an error at once. Iteration raises ``ValueError`` for a record that cannot be
-    read.
+    A missing file raises an error at once. Iteration raises ``ValueError`` for a record that cannot be read.
     """
-    require_options(form, options)
     require_file(path)
     return _examples(form, path, options)
 

@@ -1,8 +1,7 @@
 """Convert other projects' files to data sets: select questions, and lay out documents of a requested length.
 
-Questions are in the files' own order, or in an order that depends only on a seed and the questions' ids. Unless some
-are skipped, a data set is a contiguous range of that order, so data sets from disjoint ranges share no question, even
-if the lengths of their documents differ.
+Questions are in the files' own order, or in an order that depends only on a seed and the questions' ids, whatever the
+lengths of their documents.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any
 from memagent_lib.agent import Agent, run_sync
 from memagent_lib.backends import BackendError
 from memagent_lib.data.examples import Example
-from memagent_lib.data.formats import format_named, read_original, read_pool
+from memagent_lib.data.formats import format_named, read_original, read_pool, require_options
 from memagent_lib.data.layout import Length, Meter
 from memagent_lib.data.plans import ExampleKey
 from memagent_lib.data.pools import AnyQuestion, Pool, PoolQuestion, Question, shuffled
@@ -36,14 +35,12 @@ _LEAST_BATCH = 32  # the filter sends requests in parallel, so a batch of only t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which questions to select: ``n`` of them (``None``: all), starting at number ``first``, in the order of ``seed``.
+    """Which questions to select: the first ``n`` (``None``: all) in the order of ``seed`` (``None``: the files' own).
 
-    ``first`` counts from 0, and ``seed=None`` means the files' own order. A question is skipped, and a later one is
-    selected instead, if a question with its text is in one of the data sets ``apart_from``, or if the filter ``known``
-    returns ``True`` or ``None`` for it.
+    A question is skipped, and a later one is selected instead, if a question with its text is in one of the data sets
+    ``apart_from``, or if the filter ``known`` returns ``True`` or ``None`` for it.
     """
 
-    first: int = 0
     n: int | None = None
     seed: int | None = None
     apart_from: tuple[str | Path, ...] = ()
@@ -53,9 +50,8 @@ class Selection:
         """Select from ``questions``, which may lack documents. Raises ``ValueError`` if too few remain."""
         order = list(questions) if self.seed is None else shuffled(questions, self.seed)
         others = {record["prompt"][0]["content"] for path in self.apart_from for record in stream_records(path)}
-        stretch = order[self.first :]
-        left = [question for question in stretch if question.question not in others]
-        found = Selected(in_other_files=len(stretch) - len(left))
+        left = [question for question in order if question.question not in others]
+        found = Selected(in_other_files=len(order) - len(left))
         wanted = len(left) if self.n is None else self.n
         while left and len(found.questions) < wanted:
             size = max(wanted - len(found.questions), _LEAST_BATCH)
@@ -66,8 +62,7 @@ class Selection:
             found.failed += sum(known is None for known in verdicts)
         if len(found.questions) < (self.n or 1):
             raise ValueError(
-                f"n={self.n or 1:,}, and {len(found.questions):,} questions are left: {len(order):,} in the files, "
-                f"first={self.first}, {found.summary()}"
+                f"n={self.n or 1:,}, and {len(found.questions):,} of {len(order):,} questions remain, {found.summary()}"
             )
         del found.questions[wanted:]  # the last batch may have found too many
         return found
@@ -110,6 +105,7 @@ def convert(
     needs a ``tokenizer`` and a format that has a pool. ``rule`` replaces the judge.
     """
     known = format_named(form)
+    require_options(form, options)
     if rule:
         judge_named(rule)
         if "rule" in known.options:

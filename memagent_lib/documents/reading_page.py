@@ -156,23 +156,19 @@ def _history(reading: FileReading) -> dict[str, Any] | None:
     steps = reading.provenance.steps
     if not steps:
         return None
-    before = ["", *(step.memory for step in steps)]
-    listed = [step for step, memory in zip(steps, before, strict=False) if _is_worth_listing(step, memory)]
+    listed = [step for step in steps if _is_worth_listing(step)]
     summary = f"{len(listed):,} of {len(steps):,} turns changed the memory, were cut, or did something else"
     if len(listed) > MOST_CHANGES:
-        half = MOST_CHANGES // 2
-        summary += f"; the first and last {half} of {len(listed):,} turns are below"
-        listed = listed[:half] + listed[-half:]
+        summary += f"; the last {MOST_CHANGES} of {len(listed):,} turns are below"
+        listed = listed[-MOST_CHANGES:]
     # A merge reads no chunk, but a memory.
     texts = _chunk_texts(reading.document, {step.chunk for step in listed if step.turn.prompt.kind != Kind.MERGE})
     return {"summary": summary, "turns": [_turn(reading.document, step, texts.get(step.chunk)) for step in listed]}
 
 
-def _is_worth_listing(step: MemoryChange, before: str) -> bool:
-    """Return whether a turn did more than repeat the words of its memory, perhaps in another layout."""
-    own = (step.memory[piece.start : piece.end] for piece in step.pieces if piece.source is None)
-    changed = step.dropped or any(piece.fresh for piece in step.pieces) or any(words not in before for words in own)
-    return bool(changed or step.turn.reply.cut or step.turn.reply.signal or step.turn.bad_memory or step.displayed)
+def _is_worth_listing(step: MemoryChange) -> bool:
+    reply = step.turn.reply
+    return bool(step.pieces or step.dropped or reply.cut or reply.signal or step.turn.bad_memory or step.displayed)
 
 
 def _turn(document: Document, change: MemoryChange, chunk: str | None) -> dict[str, Any]:

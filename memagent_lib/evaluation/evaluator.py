@@ -261,7 +261,7 @@ class _Evaluation:
         """Read and judge; a failed reading is a result with its error."""
         observer = Observer(store=clock, on_turn=on_turn)
         try:
-            trace = (await agent.aread(document, example.question, observer=observer)).without_ids()
+            trace = (await agent.aread(document, example.question, observer=observer)).lean(keep_text=True)
         except (BackendError, BudgetError) as failed:  # anything else is a bug and stops the evaluation
             return self._failed(example, clock.seconds, failed)
         verdict = score(example.rule, trace.answer, example.answers)

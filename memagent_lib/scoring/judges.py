@@ -117,8 +117,7 @@ def items(reply: str, answers: Sequence[str]) -> Score:
     Commas, semicolons, line breaks and ``and`` separate items, except inside an accepted answer. Unlike with
     ``match_all``, listing everything in sight does not pay, so train with this rule if a question has several answers.
     """
-    readings = [_items_score(listed, answers) for listed in items_in(reply, answers)]
-    return max(readings, key=lambda found: found.value, default=_items_score([], answers))
+    return max((_items_score(listed, answers) for listed in items_in(reply, answers)), key=lambda found: found.value)
 
 
 def _items_score(listed: Sequence[str], answers: Sequence[str]) -> Score:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import product
 
 from memagent_lib.scoring.matching import answer_in, answers_in, denied, spans, spelling, tokens
 
 _BULLET = re.compile(r"^[^\S\n]*(?:[-*•]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+", re.MULTILINE)
 _AND = r"\b(?:and|und|y|et(?!\s+al\b))\b|以及|(?<=[\u3040-\u9fff])[和と](?=[\u3040-\u9fff])"
-_SEPARATOR = re.compile(rf"[,;\n&]|{_AND}")
-_SPACED_SEPARATOR = re.compile(rf"(?<!\d),|,(?!\d)|[;\n&]|{_AND}")
-_LINE_OR_SEMICOLON = re.compile(r"[;\n]")
+# A comma before exactly three digits separates thousands, as in every number.
+_SEPARATOR = re.compile(rf"(?<!\d),|,(?!\d{{3}}(?!\d))|[;\n&]|{_AND}")
 _CJK = r"\u3040-\u9fff\uac00-\ud7af"
 _MASK = "\ue000"  # private use: stands for an accepted answer, whose own commas separate nothing
 
@@ -34,23 +32,19 @@ _MORE_LETTERS = re.compile(
 
 
 def items_in(reply: str, answers: Sequence[str]) -> list[list[str]]:
-    """Return every way to split a reply into items.
+    """Return the items of a reply: as they are, and without words such as ``The numbers are`` before the first one.
 
-    The ways differ in which commas separate items, and in whether words such as ``The numbers are`` precede the first
-    one. Bullets and line numbers are removed. Commas and ``and`` inside an accepted answer do not separate items.
+    Bullets and line numbers are removed. Commas and ``and`` inside an accepted answer do not separate items.
     """
     text = spelling(re.sub(r"\\text\{([^{}]*)\}", r"\1", _BULLET.sub("", answers_in(reply))))
     masked, hidden = _masked(text, answers)
     readings = []
-    separators = (_SPACED_SEPARATOR, _SEPARATOR, _LINE_OR_SEMICOLON)
-    for listed, separator in product(dict.fromkeys((masked, _LEAD_IN.sub("", masked))), separators):
+    for listed in (masked, _LEAD_IN.sub("", masked)):
         parts = (
             re.sub(f"{_MASK}(\\d+){_MASK}", lambda found: hidden[int(found[1])], part).strip()
-            for part in separator.split(listed)
+            for part in _SEPARATOR.split(listed)
         )
-        items = _distinct(part for part in parts if re.search(r"\w", part))
-        if items and items not in readings:
-            readings.append(items)
+        readings.append(_distinct(part for part in parts if re.search(r"\w", part)))
     return readings
 
 
@@ -117,8 +111,6 @@ def _chosen(text: str, opening: bool = False) -> str | None:
 def _masked(text: str, answers: Sequence[str]) -> tuple[str, list[str]]:
     hidden: list[str] = []
     for answer in sorted(answers, key=len, reverse=True):
-        if not _SEPARATOR.search(spelling(answer)):
-            continue
         for start, end in sorted(set(spans(text, spelling(answer))), reverse=True):
             if _MASK not in text[start:end]:
                 hidden.append(text[start:end])

@@ -35,16 +35,14 @@ def selected_ids(form, path, tokenizer=None, length=None, **choice) -> list[str]
     return [example.metadata["question_id"] for example in examples]
 
 
-def test_stretches_of_one_order_share_no_question_at_any_length(hotpot_file, tokenizer):
+def test_a_selection_depends_on_its_seed_and_not_on_the_length(hotpot_file, tokenizer):
     short, long = Length(documents=12), Length(documents=40)
-    train = selected_ids("hotpot", hotpot_file, tokenizer, short, n=30, seed=5)
-    test = selected_ids("hotpot", hotpot_file, tokenizer, long, first=30, n=20, seed=5)
-    assert len({*train, *test}) == 50
-    assert selected_ids("hotpot", hotpot_file, tokenizer, long, n=30, seed=5) == train
-    assert set(selected_ids("hotpot", hotpot_file, tokenizer, short, n=30, seed=6)) != set(train)
+    chosen = selected_ids("hotpot", hotpot_file, tokenizer, short, n=30, seed=5)
+    assert selected_ids("hotpot", hotpot_file, tokenizer, long, n=30, seed=5) == chosen
+    assert set(selected_ids("hotpot", hotpot_file, tokenizer, short, n=30, seed=6)) != set(chosen)
     in_order = [example.metadata["question_id"] for example in read_original(hotpot_file, "hotpot")]
-    assert selected_ids("hotpot", hotpot_file, tokenizer, short, n=9, first=2) == in_order[2:11]
-    assert selected_ids("hotpot", hotpot_file, n=9, first=2) == in_order[2:11]
+    assert selected_ids("hotpot", hotpot_file, tokenizer, short, n=9) == in_order[:9]
+    assert selected_ids("hotpot", hotpot_file, n=9) == in_order[:9]
 
 
 def as_lines(path, *pairs):
@@ -80,7 +78,7 @@ def test_known_questions_are_replaced_by_later_ones(hotpot_file):
     ids = [example.metadata["question_id"] for example in examples]
     assert len(ids) == 20 and all(int(name.rpartition("-")[2]) % 2 == 0 for name in ids)
     assert chosen.known >= 16
-    with pytest.raises(ValueError, match=r"n=40.*30 questions.*30 known"):
+    with pytest.raises(ValueError, match=r"n=40.*30 of 60.*30 known"):
         convert("hotpot", [hotpot_file], Selection(n=40, known=known))
 
 
@@ -174,7 +172,6 @@ def test_a_judge_is_an_option_of_command_and_format_and_unanswerable_questions_a
         (["--from", "csv", "bare.jsonl"], "csv"),
         (["--from", "squad", "gone.json"], "gone.json"),
         (["--from", "squad", "dev-v2.0.json", "--n", "99"], "n=99"),
-        (["--from", "squad", "dev-v2.0.json", "--first", "99"], "first=99"),
         (["--from", "squad", "dev-v2.0.json", "pool=x"], "pool"),
         (["--from", "squad", "dev-v2.0.json", "--rule", "odd"], "odd"),
         (["--from", "squad", "dev-v2.0.json", "--chunks", "0"], "chunks"),
@@ -194,17 +191,7 @@ def test_a_wrong_command_names_the_setting_and_writes_nothing(words, named, empt
 
 @pytest.mark.slow
 def test_questions_that_the_policy_knows_are_dropped(empty_folder, capsys):
-    words = (
-        "--from",
-        "squad",
-        "dev-v2.0.json",
-        "--drop-known",
-        POCKET,
-        "--backend",
-        "transformers",
-        "--samples",
-        1,
-    )
+    words = f"--from squad dev-v2.0.json --drop-known {POCKET} --set backend=transformers --samples 1".split()
     assert data(*words, "--out", "x.parquet") == 0
     assert "10 questions of dev-v2.0.json" in capsys.readouterr().out
 

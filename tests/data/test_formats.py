@@ -14,7 +14,7 @@ import pytest
 from foreign_records import OPTIONS, RECORDS
 
 from memagent_lib.cli import main
-from memagent_lib.data import FORMATS, Selection, convert, load, make, read_original, save
+from memagent_lib.data import FORMATS, Selection, convert, format_named, load, make, read_original, save
 from memagent_lib.data.formats import read_pool
 from memagent_lib.scoring import score
 
@@ -119,24 +119,6 @@ def test_squad_has_answerable_questions_with_their_spans(squad_file, tmp_path):
     path = tmp_path / "x.json"
     path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "c d", "qas": wrong}]}]}))
     assert [example.evidence for example in read(path, "squad")] == [(), (), ()]
-
-
-@pytest.mark.parametrize("name", ["qa_1", "qa_2", "ruler_hqa"])
-def test_a_questions_own_documents_come_before_others(name, tokenizer, request):
-    kind = "squad" if name == "qa_1" else "hotpot"
-    path = request.getfixturevalue(f"{kind}_file")
-    pool = read_pool(path, kind)
-    found = {question.question: question for question in pool.questions}
-    for example in make(name, 5, 3, tokenizer, documents=9, pool_path=path):
-        question = found[example.question]
-        near = {*(question.near or question.own), *question.gold}
-        assert (example.metadata["documents"], example.metadata["question_id"]) == (9, question.id)
-        assert sum(pool.documents[i] in example.document for i in near) == min(9, len(near))
-        assert example.rule == ("contains" if name == "ruler_hqa" else "match_part")
-    with pytest.raises(ValueError, match="pool"):
-        list(make(name, 1, 3, tokenizer, documents=5000, pool_path=path))
-    with pytest.raises(ValueError, match="questions"):
-        list(make(name, 99, 3, tokenizer, documents=4, pool_path=path))
 
 
 def test_memagents_training_and_evaluation_files_are_read(tmp_path, tokenizer, hotpot_file):
@@ -309,7 +291,7 @@ def test_a_broken_file_is_a_one_line_error_that_names_it(name, content, form, tm
 
 def test_unknown_formats_and_files_that_are_none_are_errors(tmp_path):
     with pytest.raises(ValueError, match="no format 'csv'; choose from babilong, beam, graphwalks"):
-        read_original(tmp_path / "x", "csv")
+        format_named("csv")
     with pytest.raises(FileNotFoundError, match="no file"):
         read_original(tmp_path / "x", "squad")
     with pytest.raises(IsADirectoryError, match="folder"):

@@ -17,7 +17,6 @@ from memagent_lib.data import (
     Statement,
     fill_chunks,
     insert,
-    join,
     layout,
     make,
     noise,
@@ -29,15 +28,6 @@ from memagent_lib.text import chunks
 
 UNITS = [f"Unit {i} of the filler." for i in range(40)]
 STOCK = ("A cat sat.", "Rain fell on the long grey road to town.", "So it goes, and goes, and goes.")
-
-
-def test_parts_are_joined_and_found_behind_their_headings():
-    text, spans, positions = join(["one", "three", "five"], [2, 0], "\n\n", numbered=True)
-    assert text == "Document 1:\none\n\nDocument 2:\nthree\n\nDocument 3:\nfive"
-    assert [text[start:end] for start, end in spans] == ["five", "one"]
-    assert positions == [2, 0]
-    among, (span,), (position,) = insert(UNITS, [Statement("Here.", 1.0)], " ", among=3)
-    assert position == 3 and among[slice(*span)] == "Here."
 
 
 @given(
@@ -108,22 +98,6 @@ def test_the_question_of_a_seed_is_the_same_at_every_length(tokenizer):
         assert all(a.document != b.document for a, b in zip(short, long, strict=True))
 
 
-def test_depths_are_as_requested_or_spread_over_the_document(tokenizer):
-    for depth in (0.0, 0.25, 1.0):
-        (example,) = make("niah_multikey_2", 1, 4, tokenizer, length_tokens=6000, depth=depth)
-        ((start, end),) = example.evidence
-        assert abs(start / len(example.document) - depth * (1 - (end - start) / len(example.document))) < 0.02
-    needles = [e.metadata["depths"][0] for e in make("niah_single_1", 80, 1, tokenizer, length_tokens=1500)]
-    gold = [
-        place / e.metadata["documents"]
-        for e in make("multihop_2", 40, 1, tokenizer, documents=40)
-        for place in e.metadata["gold_places"]
-    ]
-    for depths in (needles, gold):
-        for quarter in range(4):
-            assert 0.15 < sum(quarter / 4 <= d < (quarter + 1) / 4 for d in depths) / len(depths) < 0.36
-
-
 @pytest.mark.parametrize(
     ("name", "size", "named"),
     [
@@ -146,14 +120,3 @@ def test_filler_that_runs_out_is_an_error_with_its_name(tokenizer):
     short = DocumentPlan(question="q?", answers=("a",), statements=(), filler=Filler(lambda: iter(STOCK), "the stock"))
     with pytest.raises(ValueError, match="the stock"):
         short.example(ExampleKey("x", 0, 0, Length(tokens=900)), Meter(tokenizer))
-
-
-def test_costs_in_prose_add_up_to_the_count_of_the_whole(tokenizer, monkeypatch):
-    meter = Meter(tokenizer)
-    parts = ["The mill stands.", "Rain fell, 12 days long.", "Nobody came.", "Document 7 is lost."] * 9
-    for separator in (" ", "\n", "\n\n"):
-        text = separator.join(["Once.", *parts])
-        whole = tokenizer.count(text)
-        assert whole == tokenizer.count("Once.") + sum(meter.cost(part, separator) for part in parts)
-        monkeypatch.setattr(layout, "BLOCK_CHARS", 50)
-        assert meter.count(text) == whole

@@ -6,7 +6,6 @@ An oracle finds every answer in the document, and nobody finds it without: the t
 from __future__ import annotations
 
 import json
-import random
 import re
 from collections import Counter
 from pathlib import Path
@@ -17,7 +16,6 @@ from pocket import fair_task, pocket_task
 
 from memagent_lib.data import TASKS, Example, configured, make, preset
 from memagent_lib.data.tasks import words
-from memagent_lib.data.tasks.words import distinct
 from memagent_lib.errors import MissingFile
 from memagent_lib.scoring import score
 from memagent_lib.settings import key_value
@@ -210,8 +208,3 @@ def test_real_prose_is_read_as_whole_sentences(tmp_path, monkeypatch):
     words.sentences.cache_clear()
     with pytest.raises(ValueError, match="another edition"):
         words.sentences("opticks")
-
-
-def test_more_different_words_than_there_are_is_an_error() -> None:
-    with pytest.raises(ValueError, match="4 different words"):
-        distinct(lambda rng: rng.choice("abc"), 4, random.Random(0))

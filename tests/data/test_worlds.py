@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 
 import pytest
-from oracles import read
 
 from memagent_lib.data import ExampleKey, Length, make
 from memagent_lib.data.tasks.multihop import MultiHop
 from memagent_lib.data.tasks.worlds import BLOCK, world
-from memagent_lib.scoring import boxed
 
 
 def plan(task: MultiHop, seed: int, index: int):
@@ -31,30 +28,6 @@ def test_names_are_unique_and_relations_are_where_recorded():
                 assert of.entities[relation.target].name == relation.value
 
 
-def test_relations_lead_to_the_right_kind_of_thing():
-    of = world(7)
-    kinds = {
-        "born in": "city",
-        "based in": "city",
-        "taught by": "person",
-        "directed by": "person",
-        "founded by": "person",
-        "governed by": "person",
-    }
-    for entity in of.entities:
-        for name, relation in entity.relations.items():
-            if name in kinds:
-                assert of.entities[relation.target].kind == kinds[name]
-    founders = Counter(e.relations["founded by"].target for e in of.entities if e.kind == "company")
-    assert max(founders.values()) == 1
-
-
-def test_two_seeds_or_two_numbers_are_two_worlds_and_one_is_one():
-    assert world(1).documents == world(1, 0).documents
-    assert not set(world(1).documents) & set(world(2).documents)
-    assert not set(world(1).documents) & set(world(1, 1).documents)
-
-
 @pytest.mark.parametrize(
     ("shape", "hops", "gold"),
     [("bridge", 2, 2), ("chain", 3, 3), ("chain", 4, 4), ("comparison", 2, 2), ("comparison", 4, 4)],
@@ -71,16 +44,6 @@ def test_a_question_has_a_gold_document_a_hop_and_five_decoys(shape, hops, gold)
         assert len(set(documents)) == len(documents)
         if shape != "comparison":
             assert made.answers[0] not in made.question
-
-
-@pytest.mark.parametrize(("shape", "hops"), [("bridge", 2), ("chain", 3), ("chain", 4)])
-def test_every_decoy_question_has_an_answer_of_its_own(shape, hops):
-    for index in range(12):
-        made = plan(MultiHop(shape=shape, hops=hops), 5, index)
-        document = "\n\n".join(statement.text for statement in made.statements)
-        answers = [boxed(read("multihop", question, document)) for question in (made.question, *made.decoys)]
-        assert answers[0] == made.answers[0]
-        assert len(set(answers)) == 6
 
 
 @pytest.mark.parametrize("name", ["comparison", "comparison_4"])
@@ -118,21 +81,3 @@ def test_a_chain_of_keys_adds_entries_to_the_document(tokenizer):
         assert evidence[2].endswith(f"-> {example.metadata['hidden_question']}]")
         assert example.metadata["hidden_question"] not in example.question
         assert example.answers[0] in evidence[-1]
-
-
-def test_the_last_update_counts_and_stale_values_are_recorded(tokenizer):
-    for example in make("updates", 10, 3, tokenizer, length_tokens=2500, times=5):
-        found = re.findall(
-            r"is (?:\w+ )?(\d{7})\.",
-            " ".join(
-                re.findall(rf"price of {re.search('price of (.+) in', example.question)[1]} [^.]*\.", example.document)
-            ),
-        )
-        assert found == [*example.metadata["stale"], example.answers[0]]
-
-
-def test_the_nth_event_has_all_earlier_ones_as_evidence(tokenizer):
-    for example in make("ordering", 10, 3, tokenizer, length_tokens=2500):
-        assert len(example.evidence) == example.metadata["place"]
-        assert example.answers[0] in example.document[slice(*example.evidence[-1])]
-        assert boxed(read("ordering", example.question, example.document)) == example.answers[0]

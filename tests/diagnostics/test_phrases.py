@@ -72,23 +72,6 @@ def test_a_phrase_has_the_turn_that_dropped_it():
     assert len(p.evidence("q")) == 1, "a dropped phrase is no evidence for what is in memory"
 
 
-def test_a_phrase_has_one_origin_wherever_it_moves():
-    p = Provenance.of(
-        trace_of(
-            [
-                "The violet otter lives in Oslo",
-                "Note: in Oslo lives the violet otter",
-                "In Oslo (city): the violet otter",
-            ],
-            "the violet otter",
-        )
-    )
-    (phrase,) = p.phrases
-    assert (phrase.brought, phrase.dropped) == (0, None)
-    source = p.answers["q"][1][0].source
-    assert DOCUMENT[source[0] : source[1]].lower() == "the violet otter"
-
-
 def test_words_in_slots_and_merged_memories_have_their_origins():
     one, two = "The violet otter lives in Oslo", "the bold owl has 4821 feathers"
     turns = [
@@ -118,18 +101,6 @@ def test_a_record_gives_back_what_a_continuation_needs():
     assert [x.text for x in again.phrases] == ["The violet otter lives in Oslo", "fox naps at noon"]
     assert again.phrases[0].dropped is None
     assert again.phrases[1].start == len(DOCUMENT) + 5
-
-
-def test_a_changed_price_is_marked_whole():
-    provenance, memory, at = Provenance(), "", 0
-    for index, (text, note) in enumerate(
-        [("The rent is 1,250.50 euros.",) * 2, ("From May on: 1,410.50!", "The rent is 1,410.50 euros.")]
-    ):
-        chunk = Chunk(index, text, at, at + len(text), 9)
-        provenance.turn(Turn(Prompt(Kind.READ, "q", memory, chunk), Reply(note)))
-        memory, at = note, at + len(text)
-    assert provenance.steps[1].dropped == ("1,250.50 euros",)
-    assert [memory[p.start : p.end] for p in provenance.steps[1].pieces if p.fresh] == ["1,410.50"]
 
 
 def recalled_trace() -> Trace:

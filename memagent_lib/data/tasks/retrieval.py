@@ -101,7 +101,8 @@ class Niah:
         if self.haystack == "prose":
             return prose(seed)
         if self.haystack == "essays":
-            return essays(self.haystack_path)
+            sentences = essay_sentences(self.haystack_path)
+            return Filler(lambda: cycle(sentences))  # again and again, as in RULER
         # Other needles as filler, none of them about a key of the example.
         draw_key = KINDS[self.key_kind][0]
         draw_value = KINDS[self.value_kind][0]
@@ -138,12 +139,6 @@ class Tracing:
             filler=noise(),
             metadata={"chains": self.chains, "hops": self.hops},
         )
-
-
-def essays(path: str | None) -> Filler:
-    """Return the sentences of a text file or folder as filler, in order, and again and again, as RULER does."""
-    sentences = essay_sentences(path)
-    return Filler(lambda: cycle(sentences))
 
 
 @lru_cache(maxsize=4)
