@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from training_loop import loop_of, recipe_of
 
 from memagent_lib.agent import Agent, AgentSettings, open_agent
 from memagent_lib.backends import BackendError, Scripted
@@ -177,16 +178,16 @@ class RolloutServer:
 
 
 @pytest.mark.parametrize("action", ["take", "keep", "retry"])
-async def test_replies_turned_away_in_training_are_rows_too(tokenizer, action):
+async def test_replies_turned_away_in_training_are_rows_too(tokenizer, model_folder, tmp_path, action):
     pytest.importorskip("verl")
-    from memagent_lib.rl.agent_loop import MemAgentLoop
 
     replies = [NOTE, "No changes.", "4711"]
     if action == "retry":
         replies.insert(2, "door code")
     server = RolloutServer(tokenizer, *replies)
     sizes = {"chunk_tokens": 24, "memory_tokens": 16, "answer_tokens": 8, "question_tokens": 16}
-    loop = MemAgentLoop(server, tokenizer.hf, "overwrite", "short", sizes, window=512, on_bad_memory=action)
+    recipe = recipe_of(model_folder, sizes, reading={"on_bad_memory": action})
+    loop = loop_of(tmp_path, server, recipe)
     text = "The red door has code 4711. " + "A small boat drifts past the old mill. " * 9
     document = text[: tokenizer.tokens(text).starts[40]]
     example = Example(id="a", task="toy", question="code?", document=document, answers=("4711",), rule="contains")

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from hostile import serving
+from training_loop import loop_of, recipe_of
 
 from memagent_lib.agent import AgentSettings, open_agent
 from memagent_lib.backends import Scripted
 from memagent_lib.prompts import Budget
-from memagent_lib.text import Tokenizer
 
 POCKET = Path("experiments/pocket/trained")
 OFF = "<think>\n\n</think>\n\n"
@@ -85,22 +85,16 @@ def test_memagent_json_has_the_arguments_that_a_model_needs(qwen3):
     assert not on.encoder.tokenizer.thoughts.closed
 
 
-def test_verls_own_key_reaches_the_agent_loop(qwen3):
+def test_verls_own_key_reaches_the_agent_loop(qwen3, tmp_path):
     # verl-project/verl#1307
     pytest.importorskip("verl")
-    from omegaconf import OmegaConf
-    from verl.experimental.agent_loop.agent_loop import DictConfigWrap
-
-    from memagent_lib.rl.agent_loop import MemAgentLoop
-
-    config = DictConfigWrap(OmegaConf.create({"apply_chat_template_kwargs": {"enable_thinking": False}}))
     budget = {"chunk_tokens": 48, "memory_tokens": 24, "answer_tokens": 24, "question_tokens": 32}
-    hf = Tokenizer.load(qwen3).hf
-    loop = MemAgentLoop(None, hf, "overwrite", "short", budget, window=512, data_config=config)
-    tokenizer = loop.agent.encoder.tokenizer
+    for chosen in ({}, {"enable_thinking": False}):
+        verl = {f"data.apply_chat_template_kwargs.{name}": value for name, value in chosen.items()}
+        recipe = recipe_of(qwen3, budget, verl=verl)
+        tokenizer = loop_of(tmp_path / str(len(chosen)), None, recipe).agent.encoder.tokenizer
+        assert tokenizer.chat_arguments == chosen
     assert tokenizer.backend.decode(tokenizer.chat("x"), skip_special_tokens=False).endswith(OFF)
-    plain = MemAgentLoop(None, hf, "overwrite", "short", budget, window=512)
-    assert plain.agent.encoder.tokenizer.chat_arguments == {}
 
 
 @pytest.mark.parametrize("api", ["chat", "completions"])

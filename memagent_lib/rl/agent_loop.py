@@ -2,8 +2,8 @@
 
 The loop opens the same agent as evaluation, so training and evaluation use the same prompts. It also scores the answer
 itself, because verl's reward managers would see it truncated to the length of another turn's reply. verl builds one
-loop per rollout from the file that :func:`memagent_lib.rl.verl.verl_settings.write_agent_file` writes. The loop does
-not depend on the trainer.
+loop per rollout, from the recipe in the run's folder, and :class:`RolloutWorker` sends its rows. The loop does not
+depend on the trainer.
 """
 
 from __future__ import annotations
@@ -13,25 +13,28 @@ import json
 import time
 import traceback
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import ray
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+from verl.trainer.ppo.v1 import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from vllm.sampling_params import RequestOutputKind
 
 from memagent_lib.agent import Agent, open_agent
-from memagent_lib.backends import RETRY_TEMPERATURE
-from memagent_lib.bad_memory import OnBadMemory
+from memagent_lib.backends import RETRY_TEMPERATURE, end_tokens
 from memagent_lib.data import Example
 from memagent_lib.driver import drive
 from memagent_lib.evaluation import Result
-from memagent_lib.prompts import Budget, Request
+from memagent_lib.prompts import Request
 from memagent_lib.rl.advantages import Overlong, length_penalty, prompt_number
-from memagent_lib.rl.rewards import reward_named, turn_position
+from memagent_lib.rl.config import Recipe
+from memagent_lib.rl.rewards import Reward, reward_named, turn_position
 from memagent_lib.rl.run_folder import RunFolder, save_rollout
+from memagent_lib.rl.verl.verl_settings import encoder_of
 from memagent_lib.scoring import score
 from memagent_lib.text import Chunk, Tokenizer, chunks
 from memagent_lib.trace import Reply, Trace
@@ -42,6 +45,7 @@ TURN_REWARDS = "turn_rewards"
 POSITION = "position"
 # A turn is used only when it is finished, and its text is decoded here, so vLLM need not output every token.
 WHOLE_REPLIES = {"detokenize": False, "output_kind": RequestOutputKind.FINAL_ONLY}
+COLUMNS = ("uid", "session_id", "global_steps", "data_source", "reward_model")  # the columns that verl reads later
 
 
 class RolloutError(RuntimeError):
@@ -122,38 +126,10 @@ class VerlBackend:
 class MemAgentLoop(AgentLoopBase):
     """Reads one document with one agent. :meth:`run` returns an output per reply; the last one carries the reward."""
 
-    def __init__(  # does not call AgentLoopBase, which would build a chat tokenizer for every rollout
-        self,
-        server_manager: Any,
-        tokenizer: Any,
-        reader: str,
-        template: str,
-        budget: dict[str, int],
-        window: int,
-        ends: Sequence[int] = (),
-        on_bad_memory: str = "take",
-        seed: int = 0,
-        overlong: str = "keep",
-        overlong_buffer: float = 0.25,
-        overlong_weight: float = 0.5,
-        rewards: dict[str, float] | None = None,
-        folder: str = "",
-        data_config: Any = None,
-        **unused_by_readers: Any,
-    ):
-        arguments = None
-        if data_config:
-            arguments = data_config.config.get("apply_chat_template_kwargs")
-        frame = json.dumps(dict(arguments or {}), sort_keys=True)
-        self.agent = _agent(server_manager, tokenizer, reader, template, Budget(**budget), window, tuple(ends), frame)
-        self.on_bad_memory = OnBadMemory.of(on_bad_memory)
-        self.seed = seed
-        self.overlong = Overlong(overlong)
-        self.overlong_buffer = overlong_buffer
-        self.overlong_weight = overlong_weight
-        self.rewards = dict(rewards or {})
-        self._reward_functions = {name: reward_named(name, reader) for name in self.rewards}
-        self.folder = RunFolder(Path(folder)) if folder else None
+    def __init__(self, server_manager: Any, folder: str, **unused_by_readers: Any):
+        # Does not call AgentLoopBase, which would build a chat tokenizer for every rollout.
+        self.folder = RunFolder(Path(folder))
+        self.recipe, self.agent, self.rewards = _opened(server_manager, self.folder.path)
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
         """Read, answer and score one row of the data. A row that fails is tried once more, with the same seeds."""
@@ -177,38 +153,40 @@ class MemAgentLoop(AgentLoopBase):
             self.agent.backend,
             sampling=sampling,
             session=uid,
-            seeds=(self.seed, step, example.id, prompt, rollout),
+            seeds=(self.recipe.train.seed, step, example.id, prompt, rollout),
             extra_fields={},  # a copy would share that of all rollouts
         )
         encoder = self.agent.encoder
         parts = _chunked(example.document, encoder.tokenizer, encoder.budget.chunk_tokens)
         session = self.agent.reader(example.question, parts)
-        trace = await drive(session, encoder, backend, on_bad_memory=self.on_bad_memory)
+        trace = await drive(session, encoder, backend, on_bad_memory=self.recipe.reading.on_bad_memory)
         verdict = score(example.rule, trace.answer, example.answers)
         result = Result(example, trace.reader, time.monotonic() - started, trace, verdict)
-        if self.folder and rollout == 0 and number is not None and number < TRACED_PROMPTS:
+        if rollout == 0 and number is not None and number < TRACED_PROMPTS:
             save_rollout(self.folder.traces, result, step)
-        rewards = {name: function(result) for name, function in self._reward_functions.items()}
+        rewards = {name: function(result) for name, function in self.rewards.items()}
         of_turns = {name: values for name, values in rewards.items() if isinstance(values, list | tuple)}
         of_end = {name: value for name, value in rewards.items() if name not in of_turns}
         reward = self._reward(trace, verdict.value)
-        reward += sum(self.rewards[name] * value for name, value in of_end.items() if value is not None)
+        weights = self.recipe.reward_weights
+        reward += sum(weights[name] * value for name, value in of_end.items() if value is not None)
         commands = command_metrics(result, self.agent.reader.commands)
         measured = rollout_metrics(result) | commands | of_end | {"reward": reward}
-        return _outputs(result, measured, backend.extra_fields, of_turns, self.overlong is Overlong.MASK)
+        return _outputs(result, measured, backend.extra_fields, of_turns, self.recipe.train.overlong is Overlong.MASK)
 
     def _reward(self, trace: Trace, value: float) -> float:
         """Return the reward: the score, less the penalty for replies near their limits if the recipe has one."""
-        penalised = self.overlong is Overlong.PENALTY or (self.overlong is Overlong.PENALTY_IF_RIGHT and value > 0)
+        train = self.recipe.train
+        penalised = train.overlong is Overlong.PENALTY or (train.overlong is Overlong.PENALTY_IF_RIGHT and value > 0)
         if not penalised:
             return float(value)
         limit = self.agent.encoder.reply_limit
         penalties = [
-            length_penalty(reply.reply_tokens, limit(turn.prompt.kind), self.overlong_buffer)
+            length_penalty(reply.reply_tokens, limit(turn.prompt.kind), train.overlong_buffer)
             for turn in trace.turns
             for reply in turn.attempts
         ]
-        return value + self.overlong_weight * sum(penalties) / len(penalties)
+        return value + train.overlong_weight * sum(penalties) / len(penalties)
 
 
 def rollout_metrics(result: Result) -> dict[str, float | None]:
@@ -276,27 +254,51 @@ def _outputs(
     return outputs
 
 
-@lru_cache(maxsize=4)
-def _agent(
-    server: Any,
-    tokenizer: Any,
-    reader: str,
-    template: str,
-    budget: Budget,
-    window: int,
-    ends: tuple[int, ...],
-    chat_template: str,
-) -> Agent:
-    """Open one agent for all rollouts of a process; each rollout then puts its own backend in it.
+class _Opened(NamedTuple):
+    recipe: Recipe
+    agent: Agent
+    rewards: dict[str, Reward]
 
-    ``chat_template`` is JSON, which the cache can hash.
-    """
-    own = Tokenizer(tokenizer).with_chat_arguments(json.loads(chat_template))
-    backend = VerlBackend(server, own, window, ends)
-    return open_agent(backend=backend, reader=reader, template=template, budget=budget, tokenizer=own)
+
+@lru_cache(maxsize=4)
+def _opened(server: Any, folder: Path) -> _Opened:
+    """Open one agent for all rollouts of a process; each rollout then puts its own backend in it."""
+    recipe, _ = RunFolder(folder).recipe()
+    reading = recipe.reading
+    encoder = encoder_of(recipe)
+    tokenizer = encoder.tokenizer
+    backend = VerlBackend(server, tokenizer, encoder.window, end_tokens(recipe.model.path, tokenizer))
+    agent = open_agent(
+        backend=backend, reader=reading.reader, template=reading.template, budget=reading.budget, tokenizer=tokenizer
+    )
+    return _Opened(recipe, agent, {name: reward_named(name, reading.reader) for name in recipe.reward_weights})
 
 
 @lru_cache(maxsize=CACHED_DOCUMENTS)
 def _chunked(document: str, tokenizer: Tokenizer, chunk_tokens: int) -> list[Chunk]:
     """Chunk a document once for all rollouts of a group, which request it at the same time."""
     return chunks(document, tokenizer, chunk_tokens)
+
+
+class RolloutWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
+    """verl's worker of agent loops, changed to send rows without the columns that nothing reads, such as the document.
+
+    verl sends every row with all columns of the data.
+    """
+
+    async def _agent_loop_postprocess(self, outputs: list[AgentLoopOutput], validate: bool, **row: Any) -> None:
+        columns = {name: row[name] for name in COLUMNS if name in row}
+        await super()._agent_loop_postprocess(outputs, validate, **columns)
+
+
+async def manager_of(config: Any, trainer: Any) -> AgentLoopManagerTQ:
+    """Return verl's manager of agent loops, with :class:`RolloutWorker` as its worker."""
+    manager = AgentLoopManagerTQ(
+        config=config,
+        llm_client=trainer.get_llm_client(),
+        teacher_client=trainer.get_teacher_client(),
+        reward_loop_worker_handles=trainer.get_reward_handles(),
+    )
+    manager.agent_loop_workers_class = ray.remote(RolloutWorker)
+    await manager._init_agent_loop_workers()
+    return manager

@@ -20,7 +20,7 @@ from memagent_lib.plugins import plugin_hash
 from memagent_lib.prompts import Budget, Template
 from memagent_lib.readers import reader_named
 from memagent_lib.rl.advantages import Credit, Overlong
-from memagent_lib.rl.rewards import EVIDENCE, reward_named
+from memagent_lib.rl.rewards import reward_named
 from memagent_lib.rl.verl import verl_keys
 from memagent_lib.settings import SettingsError, flatten, key_value, parse, read_toml, require_at_least
 from memagent_lib.trace import Kind
@@ -122,10 +122,9 @@ class ReadingConfig:
     answer_tokens: int = 1024
     question_tokens: int = 1024
     thinking_tokens: int = 0
-    on_bad_memory: str = OnBadMemory.TAKE
+    on_bad_memory: OnBadMemory = OnBadMemory.TAKE
 
     def __post_init__(self) -> None:
-        OnBadMemory.of(self.on_bad_memory)
         # Validated where it is declared, like any other setting, so a wrong name fails before a process starts.
         reader_named(self.reader)
         Template.load(self.template)
@@ -154,12 +153,8 @@ class ReadingConfig:
 class TrainingConfig:
     """The settings that training over several conversations adds to verl's; :mod:`memagent_lib.rl` has the objective.
 
-    *Credit.* ``credit``: see :class:`~memagent_lib.rl.advantages.Credit`. ``evidence_reward`` ``e`` adds ``e S_ij``
-    (:func:`~memagent_lib.rl.advantages.step_advantages`) to the advantage of turn ``j``. ``S_ij`` measures how well the
-    turn noted and retained the evidence, compared with the same turn of the other rollouts. Use it for documents whose
-    question is never answered at first: it trains the memory towards the evidence, not the answer. If an example has no
-    evidence, its accepted answers serve as evidence. Other rewards are in the table ``rewards``
-    (:mod:`memagent_lib.rl.rewards`).
+    *Credit.* ``credit``: see :class:`~memagent_lib.rl.advantages.Credit`. Rewards besides the score of the answer are
+    in the table ``rewards`` (:mod:`memagent_lib.rl.rewards`).
 
     *Groups without spread.* The rollouts of such a group have equal rewards (and evidence scores), so their advantages
     are 0. ``skip_equal_groups`` leaves them out of the log-probabilities and the update. ``dynamic_sampling`` replaces
@@ -170,14 +165,13 @@ class TrainingConfig:
     *Overlong replies.* ``overlong``: see :class:`~memagent_lib.rl.advantages.Overlong`. ``penalty`` applies in the last
     ``overlong_buffer`` (a share) of a reply's limit and has the weight ``overlong_weight``.
 
-    *Safety.* A rollout that fails twice removes its prompt from the step, and the run stops if more than 2 % of a
-    step's prompts, rounded up, fail. The newest ``keep_checkpoints`` are retained.
+    *Safety.* A reading that fails twice stops the run, which can then be resumed. The newest ``keep_checkpoints`` are
+    retained.
 
     ``seed`` fixes the order of examples and every sampled reply.
     """
 
     credit: Credit = Credit.SHARED
-    evidence_reward: float = 0.0
     skip_equal_groups: bool = False
     dynamic_sampling: bool = False
     overlong: Overlong = Overlong.KEEP
@@ -188,7 +182,7 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         require_at_least(self, 1, "keep_checkpoints")
-        require_at_least(self, 0, "seed", "evidence_reward", "overlong_weight")
+        require_at_least(self, 0, "seed", "overlong_weight")
         if not 0 < self.overlong_buffer <= 1:
             raise ValueError(f"overlong_buffer must be above 0 and at most 1, got {self.overlong_buffer}")
 
@@ -253,8 +247,12 @@ class Recipe:
     @property
     def reward_weights(self) -> dict[str, float]:
         """The weights of the rewards besides the score of the answer, by name (:mod:`memagent_lib.rl.rewards`)."""
-        own = {name: weight for name, weight in self.rewards.items() if name != "rollout_weight"}
-        return {EVIDENCE: self.train.evidence_reward} | own if self.train.evidence_reward else own
+        return {name: weight for name, weight in self.rewards.items() if name != "rollout_weight"}
+
+    @property
+    def rollout_weight(self) -> float:
+        """The weight of the advantage of the answer."""
+        return self.rewards.get("rollout_weight", 1.0)
 
     @property
     def prompts(self) -> int:

@@ -2,6 +2,7 @@
 
     [rewards]
     rollout_weight = 0.9
+    evidence = 0.5                      # how well a turn notes and retains the evidence, for any reader
     update = 0.1                        # a function of the reader's own file
     "experiments/mine.py:brief" = 0.2   # of any file
 
@@ -12,6 +13,9 @@ Turn ``j`` of rollout ``i`` has the advantage ``rollout_weight A_i + sum_k w_k S
 reward with those of its group, and is shared as ``train.credit`` states. ``S_kij`` is the reward ``k`` of turn ``j``
 less its mean over the rollouts of the group that have this turn (:func:`~memagent_lib.rl.advantages.step_advantages`).
 A reading that ends early has fewer turns, and only these get credit.
+
+Use ``evidence`` for documents whose question is never answered at first: it trains the memory towards the evidence, not
+the answer. If an example has no evidence, its accepted answers serve as evidence.
 
 This module depends on results and on files of readers, not on verl.
 """
@@ -30,7 +34,7 @@ EVIDENCE = "evidence"
 
 
 def evidence(result: Result) -> list[float | None]:
-    """Return the share of the evidence that each turn noted and retained (``train.evidence_reward``)."""
+    """Return the share of the evidence that each turn noted and retained."""
     return list(result.diagnosis.steps)
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -35,7 +34,6 @@ from verl.utils.py_functional import rename_dict
 
 from memagent_lib.data import count
 from memagent_lib.rl.advantages import (
-    Credit,
     RowName,
     last_turns,
     prompt_name,
@@ -44,13 +42,13 @@ from memagent_lib.rl.advantages import (
     step_advantages,
 )
 from memagent_lib.rl.agent_loop import POSITION, TURN_REWARDS, RolloutError
+from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.curriculum import Curriculum, numbered, shares_of
 from memagent_lib.rl.loss import PREFIX, agreement, moments, rows_trained, sampled_entropy
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.rl.verl.checkpoints import delete_old, whole_checkpoint
 
 TRAINER = "memagent"
-FAILED_SHARE = 0.02  # of a step's prompts, rounded up, may fail
 POLL_S = 0.2  # how often the trainer looks whether the rollouts have finished
 MOST_ROUNDS = 10  # of fresh prompts in a step; data without any spread would otherwise be drawn for ever
 
@@ -74,19 +72,19 @@ class NotFinite(ArithmeticError):
 class MemAgentTrainer(PPOTrainerSync):
     """Multi-conversation GRPO on top of verl's synchronous trainer.
 
-    Its own settings are in ``trainer.v1.memagent`` of verl's configuration.
+    ``trainer.v1.memagent.folder`` of verl's configuration names the run's folder, which has the recipe.
     """
 
     drawn = (0, 0)
     """The current step, and how many prompts it has drawn."""
 
     @cached_property
-    def settings(self) -> Any:
-        return self.config.trainer.v1.memagent
-
-    @property
     def folder(self) -> RunFolder:
-        return RunFolder(Path(self.settings.folder))
+        return RunFolder(Path(self.config.trainer.v1.memagent.folder))
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        return self.folder.recipe()[0]
 
     # Prompts: which examples a step trains on.
 
@@ -101,16 +99,16 @@ class MemAgentTrainer(PPOTrainerSync):
         tasks = self.train_dataset.dataframe["data_source"][:]
         rows = numbered({file: count(file) for file in self.config.data.train_files}, tasks)
         stages = [
-            (stage.steps, shares_of([rows[file] for file in stage.files], self.settings.mix))
-            for stage in self.settings.stages
+            (stage.steps, shares_of([rows[file] for file in stage.files], self.recipe.data.mix))
+            for stage in self.recipe.stages
         ]
-        self.curriculum = Curriculum(tuple(stages), self.config.data.train_batch_size, self.settings.seed)
+        self.curriculum = Curriculum(tuple(stages), self.recipe.prompts, self.recipe.train.seed)
 
     def _fetch_one_gen_batch(self) -> TensorDict:
         """Draw the step's next prompts, and name them by step and number, which then fix seeds and row order."""
         step, drawn = self.drawn
         first = drawn if step == self.global_steps else 0
-        prompts = self.config.data.gen_batch_size or self.config.data.train_batch_size
+        prompts = self.config.data.gen_batch_size or self.recipe.prompts
         self.drawn = (self.global_steps, first + prompts)
         numbers = range(first, first + prompts)
         rows = [self.train_dataset[self.curriculum.row(self.global_steps, number)] for number in numbers]
@@ -120,68 +118,36 @@ class MemAgentTrainer(PPOTrainerSync):
     # Rollouts: wait for them, and replace those that teach nothing.
 
     def sample(self, sample: Any, global_steps: int, partition_id: str, batch_size: int) -> Any:
-        """Return a batch without the prompts whose rollouts failed, refilled if ``dynamic_sampling`` is set.
+        """Return a batch; with ``dynamic_sampling``, replace prompts without spread by fresh ones.
 
-        Refilling replaces failed prompts and prompts without spread with fresh ones, in at most :data:`MOST_ROUNDS`
-        rounds; after the last, the batch stays smaller. A round waits for all of its rollouts, so that the next draw
-        depends on the seed alone. verl's own filter draws while rollouts run, and takes the rollouts that finish first.
-        A batch of validation is returned as it is.
+        That takes at most :data:`MOST_ROUNDS` rounds; after the last, the batch stays as it is. A round waits for all
+        of its rollouts, so that the next draw depends on the seed alone. verl's own filter draws while rollouts run,
+        and takes the rollouts that finish first. A batch of validation is returned as it is.
         """
-        take = partial(sample, global_steps=global_steps, partition_id=partition_id)
-        try:
-            batch, metrics = take(batch_size=batch_size)
-        except RuntimeError:  # verl's error for a batch without any result does not name a reason
-            self._require_few_failures(len(self.replay_buffer.failure_keys[partition_id]))
-            raise
-        failed = set(self.replay_buffer.failure_keys[partition_id])
-        if partition_id != "train":
-            # A mean over fewer documents could not be compared with the others.
-            self._require_few_failures(len(failed), most=0)
-            return batch, metrics
-        if failed:
-            batch = self._without(batch, failed)
-        lost = len(failed)
+        take = partial(self._whole, sample, global_steps=global_steps, partition_id=partition_id)
+        batch, metrics = take(batch_size=batch_size)
         replaced = 0
-        self._require_few_failures(lost)
-        for _ in range(MOST_ROUNDS if self.settings.dynamic_sampling else 0):
+        replaces = self.recipe.train.dynamic_sampling and partition_id == "train"
+        for _ in range(MOST_ROUNDS if replaces else 0):
             equal = self._prompts_without_spread(batch)
-            missing = len(equal) + len(failed)
-            if not missing:
+            if not equal:
                 break
-            self._add_prompts_to_generate(missing)
-            more, failed = self._fresh(take, missing)
-            lost += len(failed)
-            replaced += missing
-            self._require_few_failures(lost)
+            self._add_prompts_to_generate(len(equal))
+            more, _ = take(batch_size=len(equal))
+            replaced += len(equal)
             batch = self._without(batch, equal)
-            if more is not None:
-                # Not `batch + more`: a KVBatchMeta remembers its length, and the sum would have the wrong one.
-                batch = replace(batch, keys=batch.keys + more.keys, tags=batch.tags + more.tags)
-        return batch, metrics | {"rollout/failed": lost, "rollout/replaced": replaced}
+            # Not `batch + more`: a KVBatchMeta remembers its length, and the sum would have the wrong one.
+            batch = replace(batch, keys=batch.keys + more.keys, tags=batch.tags + more.tags)
+        return batch, metrics | {"rollout/replaced": replaced}
 
-    def _fresh(self, take: Callable[..., Any], prompts: int) -> tuple[KVBatchMeta | None, set[str]]:
-        """Return a batch of ``prompts`` fresh prompts without those that failed (``None`` if all did), and these."""
-        batch = None
+    def _whole(self, sample: Any, partition_id: str, **named: Any) -> Any:
+        """Return verl's batch; raise :class:`RolloutError` if a reading failed, where verl would train on the rest."""
         try:
-            batch, _ = take(batch_size=prompts)
-        except RuntimeError:  # verl's error for a batch without any result
-            if len(self.replay_buffer.failure_keys["train"]) < prompts:
-                raise
-        failed = set(self.replay_buffer.failure_keys["train"])
-        if batch is not None:
-            return self._without(batch, failed), failed
-        tq.kv_clear(keys=sorted(failed), partition_id="train")  # verl has not, and would count them again
-        return None, failed
-
-    def _require_few_failures(self, failed: int, most: int | None = None) -> None:
-        """Raise :class:`RolloutError` if more prompts failed than ``most``, by default :data:`FAILED_SHARE`."""
-        if most is None:
-            prompts = self.config.data.train_batch_size
-            most = min(math.ceil(FAILED_SHARE * prompts), prompts - 1)
-        if failed > most:
-            raise RolloutError(
-                f"the readings of {failed} prompts failed in step {self.global_steps}, and {most} may; see the log"
-            )
+            return sample(partition_id=partition_id, **named)
+        finally:  # verl's own error, for a batch without any result, does not name a reason
+            failed = len(self.replay_buffer.failure_keys[partition_id])
+            if failed:
+                raise RolloutError(f"the readings of {failed} prompts failed in step {self.global_steps}; see the log")
 
     def _prompts_without_spread(self, batch: KVBatchMeta) -> set[str]:
         rewards = self._rewards(batch)
@@ -205,7 +171,7 @@ class MemAgentTrainer(PPOTrainerSync):
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
         """Give every rank the same number of rows in every mini-batch."""
-        return dp_size * self.settings.mini_batches
+        return dp_size * self.recipe.mini_batches
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **settings: Any) -> KVBatchMeta:
         """Sort the rows, leave out groups without spread if the recipe does, and pad; check that no row is lost."""
@@ -215,7 +181,7 @@ class MemAgentTrainer(PPOTrainerSync):
         equal = self._prompts_without_spread(batch)
         prompts = len({RowName.of(key).prompt for key in batch.keys})
         metrics["rollout/equal_groups"] = len(equal) / max(1, prompts)
-        skips = self.settings.skip_equal_groups or self.settings.dynamic_sampling
+        skips = self.recipe.train.skip_equal_groups or self.recipe.train.dynamic_sampling
         if skips and len(equal) < prompts:  # verl cannot take an empty step
             batch = self._without(batch, equal)
         rows = len(batch)
@@ -249,7 +215,7 @@ class MemAgentTrainer(PPOTrainerSync):
 
     def _turn_rewards(self, batch: KVBatchMeta) -> _TurnRewards:
         """Return the rewards of single turns that the recipe uses, and none for its rewards of whole readings."""
-        names = self.settings.rewards
+        names = self.recipe.reward_weights
         if not names:
             return _TurnRewards([], {})
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
@@ -277,12 +243,12 @@ class MemAgentTrainer(PPOTrainerSync):
             batch.keys,
             self._rewards(batch),
             by_deviation=self.config.algorithm.norm_adv_by_std_in_grpo,
-            credit=Credit(self.settings.credit),
+            credit=self.recipe.train.credit,
         )
-        values = [self.settings.rollout_weight * value for value in of_answers]
+        values = [self.recipe.rollout_weight * value for value in of_answers]
         turns = self._turn_rewards(batch)
         for name, steps in turns.steps.items():
-            weight = self.settings.rewards[name]
+            weight = self.recipe.reward_weights[name]
             of_turns = step_advantages(batch.keys, steps, turns.positions)
             values = [value + weight * own for value, own in zip(values, of_turns, strict=True)]
         rows = [value * mask.float() for value, mask in zip(values, self._masks(batch), strict=True)]
@@ -297,7 +263,7 @@ class MemAgentTrainer(PPOTrainerSync):
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """Take ``mini_batches`` optimizer steps, whatever the number of rows."""
         actor = self.config.actor_rollout_ref.actor
-        steps = self.settings.mini_batches
+        steps = self.recipe.mini_batches
         batch.extra_info.update(
             calculate_entropy=bool(actor.calculate_entropy or actor.entropy_coeff),
             distillation_use_topk=False,
@@ -343,7 +309,7 @@ class MemAgentTrainer(PPOTrainerSync):
                 super()._save_checkpoint()
             finally:
                 trainer.default_local_dir = str(self.folder.checkpoints)
-        delete_old(self.folder, self.settings.keep_checkpoints)
+        delete_old(self.folder, self.recipe.train.keep_checkpoints)
 
     # Measurements: do sampler and actor agree, and was every row trained on?
 

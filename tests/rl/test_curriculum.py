@@ -110,7 +110,6 @@ def test_the_trainer_draws_each_stages_rows_from_its_files(tmp_path, tokenizer):
     pytest.importorskip("vllm")
     from types import SimpleNamespace
 
-    from omegaconf import OmegaConf
     from verl.utils import tensordict_utils as tu
 
     from memagent_lib.data import Example, save
@@ -133,11 +132,14 @@ def test_the_trainer_draws_each_stages_rows_from_its_files(tmp_path, tokenizer):
         }
     )
     stages = [{"files": [two], "steps": 2}, {"files": [one, two], "steps": 7}]
-    OmegaConf.update(config, "trainer.v1.memagent", {"stages": stages, "mix": "tasks", "seed": 0}, force_add=True)
+    verl = {"trainer.total_training_steps": 9, "data.train_batch_size": 4}
+    drawing = Recipe.from_tables(
+        TABLES | {"data": {"eval": "e.parquet", "mix": "tasks", "stages": stages}, "verl": verl}
+    )
 
     def resumed(step: int) -> MemAgentTrainer:
         trainer = object.__new__(MemAgentTrainer)
-        trainer.config, trainer.settings, trainer.tokenizer = config, config.trainer.v1.memagent, tokenizer.hf
+        trainer.config, trainer.recipe, trainer.tokenizer = config, drawing, tokenizer.hf
         trainer.processor, trainer.trainer_mode, trainer.parameter_sync_step = None, "sync", 1
         trainer.global_steps, trainer.replay_buffer = step, SimpleNamespace(sample=None)
         trainer._init_dataloader()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from training_loop import loop_of, recipe_of
 
 from experiments.studies.readers.study import objectives
 from memagent_lib.data import Example, Span
 from memagent_lib.readers import READERS
-from memagent_lib.rl.config import Recipe
 from memagent_lib.text import chunks
 
 torch = pytest.importorskip("torch")
@@ -73,19 +74,22 @@ class Rows:
             self.advantages[key] = row[0].item()
 
 
-async def outputs(
-    tokenizer, reader: str, task: Example, reply: Callable[[str], str], rewards: dict[str, float], on_bad_memory="take"
-):
-    from memagent_lib.rl.agent_loop import MemAgentLoop
+@pytest.fixture
+def outputs(tmp_path, model_folder, tokenizer):
+    """A function that returns the recipe of a rollout with scripted replies, and the rollout's rows."""
+    runs = itertools.count()
 
-    options = {"window": 512, "rewards": rewards, "on_bad_memory": on_bad_memory}
-    loop = MemAgentLoop(Server(tokenizer, reply), tokenizer.hf, reader, "short", SIZES, **options)
-    row = task.to_record() | {"raw_prompt": task.to_record()["prompt"], "uid": "p"}
-    return await loop.run({"temperature": 1.0}, **row, global_steps=1, session_id=0)
+    async def rollout(reader: str, task: Example, reply: Callable[[str], str], on_bad_memory="take", **tables):
+        recipe = recipe_of(model_folder, SIZES, reader, {"on_bad_memory": on_bad_memory}, **tables)
+        loop = loop_of(tmp_path / f"run {next(runs)}", Server(tokenizer, reply), recipe)
+        row = task.to_record() | {"raw_prompt": task.to_record()["prompt"], "uid": "p"}
+        return recipe, await loop.run({"temperature": 1.0}, **row, global_steps=1, session_id=0)
+
+    return rollout
 
 
 @pytest.fixture
-def advantages(tokenizer, monkeypatch):
+def advantages(outputs, monkeypatch):
     """A function that returns each rollout's advantages by turn, and the metrics of each rollout."""
     from transfer_queue import KVBatchMeta
     from verl.trainer.ppo.v1 import PPOTrainerSync
@@ -95,13 +99,12 @@ def advantages(tokenizer, monkeypatch):
     monkeypatch.setattr(PPOTrainerSync, "_compute_advantage", lambda self, batch, metrics: batch)
 
     async def compute(reader, task, *rollouts, rewards=(), credit="shared", on_bad_memory="take"):
-        weights = dict(rewards)
-        rollout_weight = weights.pop("rollout_weight", 1.0)
         queue = Rows()
         monkeypatch.setattr(module, "tq", queue)
         found, metrics = [], []
         for number, reply in enumerate(rollouts):
-            made = await outputs(tokenizer, reader, task, reply, weights, on_bad_memory)
+            tables = {"rewards": dict(rewards), "train": {"credit": credit}}
+            recipe, made = await outputs(reader, task, reply, on_bad_memory, **tables)
             for turn, output in enumerate(made):
                 scores = torch.zeros(len(output.response_ids))
                 scores[-1] = made[-1].reward_score
@@ -114,7 +117,7 @@ def advantages(tokenizer, monkeypatch):
                 }
             metrics.append(made[-1].extra_fields["reward_extra_info"])
         trainer = object.__new__(module.MemAgentTrainer)
-        trainer.settings = SimpleNamespace(rewards=weights, rollout_weight=rollout_weight, credit=credit)
+        trainer.recipe = recipe
         trainer.config = SimpleNamespace(
             algorithm=SimpleNamespace(
                 norm_adv_by_std_in_grpo=False, rollout_correction=SimpleNamespace(bypass_mode=True)
@@ -241,7 +244,7 @@ async def test_a_retried_reply_is_a_row_with_the_credit_of_its_rollout(tokenizer
     assert [(each["turns"], each["bad_memories"]) for each in metrics] == [(4.0, 1.0), (4.0, 0.0)]
 
 
-async def test_validation_averages_what_is_known_alone(tokenizer):
+async def test_validation_averages_what_is_known_alone(outputs, tokenizer):
     """Of three readings two captured the fact, and one of these kept it.
 
     The fourth example has no known evidence, and its answer was kept once it was noted.
@@ -256,7 +259,7 @@ async def test_validation_averages_what_is_known_alone(tokenizer):
         (task, in_order("mill", "mill", "mill", "no")),
         (replace(task, evidence=()), in_order("mill", "code 4711", "code 4711", "4711")),
     ]
-    sent = [(await outputs(tokenizer, "gated", *each, {"late_exit": 0.0}))[-1].extra_fields for each in readings]
+    sent = [(await outputs("gated", *each, rewards={"late_exit": 0.0}))[1][-1].extra_fields for each in readings]
     arrived = list_of_dict_to_tensordict([{"extra_fields": fields} for fields in sent])["extra_fields"]
     measured = [fields["reward_extra_info"] for fields in arrived]
     columns = {name: [each[name] for each in measured] for name in measured[0]}
@@ -271,27 +274,22 @@ def test_every_reader_with_a_memory_has_an_objective_here():
     assert {name for name, reader in READERS.items() if reader.has_memory} <= tested == set(objectives())
 
 
-def test_the_loop_has_the_rewards_of_the_recipe(model_folder, tmp_path, tokenizer):
-    """The recipe reaches the rollout processes as the file from which verl builds a loop."""
+def test_verl_builds_the_loop_of_a_runs_recipe(model_folder, tmp_path, tokenizer):
+    """The recipe reaches the rollout processes through the run's folder."""
     from hydra.utils import instantiate
     from omegaconf import OmegaConf
 
-    from memagent_lib.rl.run_folder import RunFolder
-    from memagent_lib.rl.verl.verl_settings import AGENT_FILE, verl_settings, write_agent_file
+    from memagent_lib.rl import RunFolder
+    from memagent_lib.rl.verl.verl_settings import AGENT_FILE, write_agent_file
 
-    tables = {"model": {"path": model_folder, "device": "cpu"}, "data": {"train": "a.parquet", "eval": "b.parquet"}}
-    tables |= {"reading": {"reader": "gated", "template": "short", **SIZES}}
-    tables |= {"rewards": {"rollout_weight": 0.9, "update": 0.1, "late_exit": -0.5}}
-    recipe = Recipe.from_tables(tables | {"verl": {"trainer.total_training_steps": 1}})
-    folder = RunFolder(tmp_path / "run")
-    write_agent_file(recipe, folder)
+    folder = RunFolder(tmp_path / "eule \N{OWL} ü")
+    rewards = {"rollout_weight": 0.9, "update": 0.1, "late_exit": -0.5}
+    recipe = recipe_of(model_folder, SIZES, "gated", rewards=rewards)
+    write_agent_file(folder)
+    folder.write_recipe(recipe, "cpu")
     (entry,) = OmegaConf.load(folder.path / AGENT_FILE)
     loop = instantiate(entry, server_manager=None, tokenizer=tokenizer.hf)
-    weights = {"update": 0.1, "late_exit": -0.5}
-    assert loop.rewards == recipe.reward_weights == weights
-    of_trainer = OmegaConf.create(verl_settings(recipe, folder, "cuda")["+trainer.v1.memagent"])
-    assert of_trainer.rollout_weight == 0.9
-    assert {name: of_trainer.rewards[name] for name in of_trainer.rewards} == weights
+    assert (loop.recipe, set(loop.rewards)) == (recipe, {"update", "late_exit"})
 
 
 def test_the_share_of_cut_memories_counts_merged_ones():

@@ -51,7 +51,7 @@ def outputs(rollout: int) -> list:
 
 
 async def test_a_rollouts_rows_are_sent_without_the_document(queue):
-    from memagent_lib.rl.verl.rollout_worker import RolloutWorker
+    from memagent_lib.rl.agent_loop import RolloutWorker
 
     worker = object.__new__(RolloutWorker)
     worker.processor = worker.reward_loop_worker_handles = None

@@ -12,7 +12,7 @@ from memagent_lib.readers import reader_named
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.rl.verl.verl_keys import ACTOR, DEFAULTS, MINI_BATCH, OWNED, ROLLOUT
-from memagent_lib.rl.verl.verl_settings import AGENT_FILE, compose, verl_settings, write_agent_file
+from memagent_lib.rl.verl.verl_settings import compose, verl_settings
 from memagent_lib.settings import SettingsError, flatten
 from memagent_lib.trace import Kind
 
@@ -226,10 +226,3 @@ def test_an_override_in_a_table_that_is_none_is_refused(recipe):
     for override, found in (("model.path=x", "'policy'"), ("verl.trainer.nnodes=1", "5")):
         with pytest.raises(SettingsError, match=f"must be a table .*{found}"):
             Recipe.load(recipe, [override])
-
-
-def test_a_runs_path_may_have_any_character(recipe, tmp_path, policy):
-    folder = RunFolder(tmp_path / "eule \N{OWL} ü")
-    write_agent_file(Recipe.load(recipe, [policy]), folder)
-    (loop,) = OmegaConf.load(folder.path / AGENT_FILE)
-    assert loop.folder == str(folder.path)

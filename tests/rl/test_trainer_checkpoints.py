@@ -44,7 +44,7 @@ def composed():
 
     recipe = Recipe.load(root() / "experiments/pocket/recipes/pocket_demo.toml", ["train.keep_checkpoints=1"])
     recipe = Recipe.from_tables(recipe.to_tables() | {"model": {"path": str(root() / recipe.model.path)}})
-    return lambda folder: compose(verl_settings(recipe, folder, "cpu"))
+    return recipe, lambda folder: compose(verl_settings(recipe, folder, "cpu"))
 
 
 @pytest.fixture
@@ -54,7 +54,8 @@ def trainer(composed, tmp_path: Path):
     from memagent_lib.rl.trainer import MemAgentTrainer
 
     made = object.__new__(MemAgentTrainer)
-    made.config = composed(RunFolder(tmp_path))
+    made.recipe, config = composed
+    made.config = config(RunFolder(tmp_path))
     made.actor_rollout_wg, made.train_dataloader = Worker(), Data()
     made.checkpoint_callback, made.use_critic, made.trainer_mode = CheckpointCallback(), False, "sync"
     return made

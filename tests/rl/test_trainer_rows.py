@@ -67,14 +67,8 @@ def trainer(queue, monkeypatch):
     monkeypatch.setattr(PPOTrainerSync, "_balance_batch", lambda self, batch, metrics: batch)
     monkeypatch.setattr(PPOTrainerSync, "_compute_advantage", lambda self, batch, metrics: batch)
     made = object.__new__(MemAgentTrainer)
-    made.settings = SimpleNamespace(
-        skip_equal_groups=False,
-        dynamic_sampling=False,
-        rewards={},
-        rollout_weight=1.0,
-        credit="shared",
-        mini_batches=1,
-    )
+    train = SimpleNamespace(skip_equal_groups=False, dynamic_sampling=False, credit="shared")
+    made.recipe = SimpleNamespace(train=train, reward_weights={}, rollout_weight=1.0, mini_batches=1)
     actor = SimpleNamespace(use_kl_loss=True)
     made.config = SimpleNamespace(
         actor_rollout_ref=SimpleNamespace(actor=actor),
@@ -103,7 +97,7 @@ def test_rows_are_ordered_and_only_equal_groups_are_skipped(trainer, queue):
     metrics = {}
     assert balanced(trainer, metrics) == KEYS
     assert (metrics["rows/produced"], metrics["rows/carried"], metrics["rows/skipped"]) == (5, 5, 0)
-    trainer.settings.skip_equal_groups = True
+    trainer.recipe.train.skip_equal_groups = True
     assert balanced(trainer, metrics) == KEYS[:3]
     assert (metrics["rows/carried"], metrics["rows/skipped"], sorted(queue.cleared)) == (5, 2, KEYS[3:])
     queue.rows["s7p0_1_0"] = queue.rows["s7p0_1_0"] | {"rm_scores": torch.tensor([0.0, 1.0])}
@@ -123,7 +117,7 @@ def test_evidence_is_added_to_the_advantages_of_the_answer(trainer, queue):
     assert found["s7p0_0_0"] == [0.5] * 3
     assert found["s7p0_1_0"] == [-0.5] * 2
     assert found["s7p1_1_0"] == [0.0] * 4
-    trainer.settings.rewards = {"evidence": 0.2}
+    trainer.recipe.reward_weights = {"evidence": 0.2}
     queue.rows["s7p0_0_0"]["extra_fields"]["turn_rewards"]["evidence"] = 1.0  # noted the evidence
     queue.rows["s7p0_1_0"]["extra_fields"]["turn_rewards"]["evidence"] = 0.0
     found = advantages(trainer, queue)
@@ -154,17 +148,16 @@ def test_a_reward_that_is_not_finite_stops_the_run(trainer, queue):
         balanced(trainer)
 
 
-def updating(trainer, tmp_path, measured: dict) -> None:
+def updating(trainer, measured: dict) -> None:
     """Let the trainer's workers answer an update with these metrics."""
     actor = trainer.config.actor_rollout_ref.actor
     actor.calculate_entropy, actor.entropy_coeff, actor.ppo_epochs, actor.data_loader_seed = False, 0.0, 1, 0
     trainer.config.actor_rollout_ref.rollout = SimpleNamespace(temperature=1.0)
-    trainer.settings.folder = str(tmp_path)
     trainer.actor_rollout_wg = SimpleNamespace(update_actor=lambda rows: {"metrics": measured})
 
 
-def test_a_loss_of_verls_own_counts_no_rows(trainer, tmp_path):
-    updating(trainer, tmp_path, {"grad_norm": [0.5], "mfu": [0.1], "pg_loss": [0.2]})
+def test_a_loss_of_verls_own_counts_no_rows(trainer):
+    updating(trainer, {"grad_norm": [0.5], "mfu": [0.1], "pg_loss": [0.2]})
     metrics = {}
     trainer._update_actor(batch(), metrics)
     assert metrics == {
@@ -175,9 +168,9 @@ def test_a_loss_of_verls_own_counts_no_rows(trainer, tmp_path):
     }
 
 
-def test_a_gradient_that_is_not_finite_stops_the_run(trainer, tmp_path):
+def test_a_gradient_that_is_not_finite_stops_the_run(trainer):
     from memagent_lib.rl.trainer import NotFinite
 
-    updating(trainer, tmp_path, {"grad_norm": [0.5, math.nan]})
+    updating(trainer, {"grad_norm": [0.5, math.nan]})
     with pytest.raises(NotFinite, match="step 7"):
         trainer._update_actor(batch(), {})

@@ -22,8 +22,8 @@ from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 
+from memagent_lib.rl.agent_loop import RolloutWorker
 from memagent_lib.rl.cpu.platform import return_freed_memory, run_key, server_name
-from memagent_lib.rl.verl.rollout_worker import RolloutWorker
 from memagent_lib.system import cores
 
 

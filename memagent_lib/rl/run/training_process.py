@@ -27,7 +27,7 @@ END_WAIT_S = 30
 
 def train(recipe: Recipe, folder: RunFolder, device: str) -> None:
     """Train the recipe in this process to its last step. Errors of verl and Ray are not caught."""
-    write_agent_file(recipe, folder)
+    write_agent_file(folder)
     verl = load_composed(folder)
     arguments = init_arguments(recipe, folder, device, verl)
     session = None
@@ -125,7 +125,7 @@ def fit(verl: Any, device: str) -> None:
         if device == "cpu":
             from memagent_lib.rl.cpu.rollout_server import manager_of
         else:
-            from memagent_lib.rl.verl.rollout_worker import manager_of
+            from memagent_lib.rl.agent_loop import manager_of
         trainer.fit(asyncio.run(manager_of(verl, trainer)))
     finally:
         tq.close()

@@ -12,10 +12,8 @@ import io
 import json
 import os
 from contextlib import redirect_stdout
-from dataclasses import asdict
 from typing import Any
 
-from memagent_lib.backends import end_tokens
 from memagent_lib.models import load_tokenizer
 from memagent_lib.paths import write_atomically
 from memagent_lib.prompts import Encoder, Template
@@ -122,26 +120,10 @@ def validate(verl: Any) -> None:
         raise SettingsError(f"verl refuses the settings in [verl]: {refused.__cause__ or refused}") from refused
 
 
-def write_agent_file(recipe: Recipe, folder: RunFolder) -> None:
+def write_agent_file(folder: RunFolder) -> None:
     """Write the YAML file from which verl builds one agent loop per rollout."""
     folder.traces.mkdir(parents=True, exist_ok=True)
-    encoder = encoder_of(recipe)
-    entry = {
-        "name": "memagent",
-        "_target_": "memagent_lib.rl.agent_loop.MemAgentLoop",
-        "reader": recipe.reading.reader,
-        "template": recipe.reading.template,
-        "budget": asdict(recipe.reading.budget),
-        "window": encoder.window,
-        "ends": list(end_tokens(recipe.model.path, encoder.tokenizer)),
-        "on_bad_memory": str(recipe.reading.on_bad_memory),
-        "seed": recipe.train.seed,
-        "overlong": str(recipe.train.overlong),
-        "overlong_buffer": recipe.train.overlong_buffer,
-        "overlong_weight": recipe.train.overlong_weight,
-        "rewards": recipe.reward_weights,
-        "folder": str(folder.path),
-    }
+    entry = {"name": "memagent", "_target_": "memagent_lib.rl.agent_loop.MemAgentLoop", "folder": str(folder.path)}
     # JSON is valid YAML, unless it escapes a character beyond 16 bits as two.
     write_atomically(folder.path / AGENT_FILE, json.dumps([entry], indent=2, ensure_ascii=False))
 
@@ -214,19 +196,7 @@ def _common(recipe: Recipe, folder: RunFolder, encoder: Encoder) -> dict[str, An
         "trainer.default_local_dir": str(folder.checkpoints),
         "trainer.resume_mode": "auto",
         "trainer.v1.trainer_mode": "sync",  # the trainer that ours extends
-        "+trainer.v1.memagent": {
-            "stages": [asdict(stage) for stage in recipe.stages],
-            "mix": recipe.data.mix,
-            "seed": train.seed,
-            "mini_batches": recipe.mini_batches,
-            "credit": str(train.credit),
-            "rewards": recipe.reward_weights,
-            "rollout_weight": recipe.rewards.get("rollout_weight", 1.0),
-            "dynamic_sampling": train.dynamic_sampling,
-            "skip_equal_groups": train.skip_equal_groups,
-            "keep_checkpoints": train.keep_checkpoints,
-            "folder": str(folder.path),
-        },
+        "+trainer.v1.memagent": {"folder": str(folder.path)},
     }
 
 
