@@ -32,7 +32,7 @@ examples:
 @click.argument("settings", metavar="[table.key=value]...", nargs=-1)
 @click.option("--out", metavar="FOLDER", help="The run's folder.  [default: runs/ and the recipe's name]")
 @tracking_option
-@click.option("--dry-run", is_flag=True, help="Check the run, and print its window, rows and tokens.")
+@click.option("--dry-run", is_flag=True, help="Check the run, and print its window and steps.")
 @click.option("--resume", "resumes", is_flag=True, help="Continue from the folder's last checkpoint.")
 @click.option("--detach", is_flag=True, help="Return at once; watch the run with: memagent follow FOLDER.")
 def train(
@@ -106,7 +106,7 @@ def stop(folder: str) -> int:
     from memagent_lib import panel
 
     run = panel.attach(folder)
-    return _ended(run, run.stop(until_resumed=True))
+    return _ended(run, run.stop())
 
 
 @click.command()

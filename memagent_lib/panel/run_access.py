@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
@@ -12,11 +11,19 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from memagent_lib import rl
-from memagent_lib.errors import MissingFile
 from memagent_lib.models import find_model
-from memagent_lib.paths import absolute, display, input_path
-from memagent_lib.rl import Recipe, RunError, RunFolder, TrainingRun, TrainingState, TrainingStatus, launch, resolved
+from memagent_lib.paths import absolute, input_path
+from memagent_lib.rl import (
+    Recipe,
+    RunError,
+    RunFolder,
+    TrainingRun,
+    TrainingState,
+    TrainingStatus,
+    attach,
+    launch,
+    resolved,
+)
 from memagent_lib.system import Terminated, terminable
 from memagent_lib.tracking import Experiment, TrackingError
 
@@ -34,26 +41,12 @@ def load_recipe(recipe: str | Path, settings: Sequence[str] = ()) -> Recipe:
     return replace(config, data=data, model=config.model.with_paths(find_model))
 
 
-def attach(folder: str | Path) -> TrainingRun:
-    """Return the run in a folder. Raises :class:`MissingFile`, which lists the runs nearby, if there is none."""
-    path = absolute(folder)
-    try:
-        return rl.attach(path)
-    except FileNotFoundError:
-        message = f"no training run at {path}; `memagent train` or notebook 04_train starts one"
-        nearby = sorted({str(run.path) for at in (path, path.parent) for run in RunFolder.inside(at)})
-        if nearby:
-            message += f"; runs nearby: {', '.join(nearby)}"
-        raise MissingFile(message) from None
-
-
 def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> TrainingRun:
     """Start a run in ``folder``; if there is one, attach to it if it is active or finished, else resume it.
 
-    A run that a person has stopped stays stopped: this prints how to resume it, and returns it. A run in the folder
-    must have this configuration, except for its tracking store; otherwise the launcher raises an error. Raises
-    :class:`RunError` if the template, the reader, the training files or the first weights that are there now are not
-    the run's. With ``stop_at_exit`` the run is stopped when this process ends, wherever it is interrupted.
+    A run in the folder must have this configuration, except for its tracking store; otherwise the launcher raises an
+    error. Raises :class:`RunError` if the template, the reader, the training files or the first weights that are there
+    now are not the run's. With ``stop_at_exit`` the run is stopped when this process ends, wherever it is interrupted.
     """
     files = RunFolder(absolute(folder))
     if not files.config.is_file():
@@ -62,10 +55,6 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
     if files.record()["config"] | {"tracking": {}} != resolved(config, files).to_tables() | {"tracking": {}}:
         return launch(config, files.path)  # raises, because the folder has another run
     state = run.status().state
-    if files.stays_stopped and state is not TrainingState.FINISHED:
-        where = shlex.quote(display(files.path))
-        print(f"the run was stopped on request; `memagent resume {where}` continues it")
-        return run
     if not state.over and files.stop_request.exists():  # the run is stopping; wait for the checkpoint to resume from
         *_, last = run.follow()
         state = last.state

@@ -53,7 +53,7 @@ class TrainingPanel(w.VBox):
         self.children = [self.head, buttons, self.curves, w.HBox([self.list, self.detail])]
         self.add_class(LIVE)
         buttons.add_class("mt-buttons")
-        self.stop.on_click(lambda _: self._do("stopping", lambda: TrainingRun(folder).stop(until_resumed=True)))
+        self.stop.on_click(lambda _: self._do("stopping", lambda: TrainingRun(folder).stop()))
         self.resume.on_click(lambda _: self._do("resuming", lambda: resume(TrainingRun(folder))))
         # The callback must not take the lock: refresh has it when it sets the index, which calls the callback.
         self.list.observe(lambda _: self._update_rollout(), "index")

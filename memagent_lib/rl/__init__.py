@@ -48,47 +48,18 @@ Settings without a name in verl are in ``[train]`` (:class:`~memagent_lib.rl.con
 (:mod:`memagent_lib.rl.rewards`: rewards of a reader's own file) and ``[data]``.
 
 Read ``config``, ``rewards``, ``advantages``, ``loss``, ``agent_loop``, ``trainer`` in this order. ``curriculum``
-chooses the examples, ``run_folder`` describes a run's files, ``verl`` depends
-on verl's internals, ``cpu`` is needed only without a GPU, and ``run`` starts and supervises a run's processes. This
-``__init__`` loads neither verl nor vLLM nor Ray. This package does not depend on notebooks or charts.
+chooses the examples, ``run_folder`` describes a run's files, ``verl`` depends on verl's internals, and ``run`` starts
+and supervises a run's processes. This ``__init__`` loads neither verl nor vLLM nor Ray. This package does not depend on
+notebooks or charts.
 """
 
-from memagent_lib.rl.config import (
-    ModelConfig,
-    ReadingConfig,
-    Recipe,
-    TrackingConfig,
-    differences,
-    recipe_tables,
-)
-from memagent_lib.rl.run import (
-    ExportError,
-    TrainingRun,
-    attach,
-    chosen_device,
-    dry_run,
-    export_checkpoint,
-    launch,
-    require_training,
-    resolved,
-)
-from memagent_lib.rl.run_folder import (
-    Checkpoint,
-    RunError,
-    RunFolder,
-    TrainingState,
-    TrainingStatus,
-    load_rollouts,
-    rollout_files,
-    save_rollout,
-)
-from memagent_lib.rl.verl.verl_keys import PROMPTS, ROLLOUTS
+from memagent_lib.rl.config import ModelConfig, ReadingConfig, Recipe, TrackingConfig, differences, recipe_tables
+from memagent_lib.rl.run.checks import chosen_device, dry_run, require_training, resolved
+from memagent_lib.rl.run.export import export_checkpoint
+from memagent_lib.rl.run.training_run import TrainingRun, attach, launch
+from memagent_lib.rl.run_folder import RunError, RunFolder, TrainingState, TrainingStatus, rollout_files, save_rollout
 
 __all__ = [
-    "PROMPTS",
-    "ROLLOUTS",
-    "Checkpoint",
-    "ExportError",
     "ModelConfig",
     "ReadingConfig",
     "Recipe",
@@ -104,7 +75,6 @@ __all__ = [
     "dry_run",
     "export_checkpoint",
     "launch",
-    "load_rollouts",
     "recipe_tables",
     "require_training",
     "resolved",

@@ -1,6 +1,7 @@
 """The files of a training run: status, metrics, checkpoints, exported model. Other processes may read them at any time.
 
-Every file is written atomically or grows by whole lines, so a reader never sees half a record. No process starts here.
+Every file is written atomically or grows by whole lines, so a reader never sees half a record. A checkpoint, whose
+content is verl's, is complete or absent: it is written aside, flushed, read back and renamed. No process starts here.
 """
 
 from __future__ import annotations
@@ -9,8 +10,12 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import time
+import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -26,12 +31,17 @@ from memagent_lib.provenance import model_hash
 from memagent_lib.rl.config import Recipe
 
 STATUS_FILE = "status.json"
-UNTIL_RESUMED = "until resumed\n"
-"""The content of a request to stop that a person made; a request that a signal made is an empty file."""
+UNFINISHED = "unfinished"
+READERS = 8
+_BLOCK = 1 << 24
 
 
 class RunError(UserError, RuntimeError):
     """A run cannot be started, watched or stopped. The message names the reason and the fix."""
+
+
+class CheckpointError(UserError, RuntimeError):
+    """A checkpoint could not be written. Those of other steps are untouched."""
 
 
 class TrainingState(StrEnum):
@@ -81,25 +91,28 @@ class Checkpoint(NamedTuple):
         return self.folder / "actor" / "huggingface"  # verl's names
 
 
-@dataclass(frozen=True)
 class RunFolder:
     """The paths and records in the folder of one training run."""
 
-    path: Path
-
-    @classmethod
-    def inside(cls, folder: Path) -> list[RunFolder]:
-        """Return the runs whose folders are directly inside ``folder``."""
-        return [cls(file.parent) for file in folder.glob(f"*/{STATUS_FILE}")]
+    def __init__(self, path: Path):
+        self.path = path
+        self.config = path / "config.json"
+        self.log = path / "log.txt"
+        self.error = path / "error.txt"
+        self.stop_request = path / "stop"
+        self.mlflow_note = path / "mlflow_run.txt"  # the id of the MLflow run to which attempts to train this run log
+        self.metrics = path / "metrics.jsonl"  # a line per step, {"step", "time", "metrics"}, with all that verl logged
+        self.verl_metrics = path / "metrics.part.jsonl"  # what verl itself logs; emptied whenever verl starts
+        self.traces = path / "traces"
+        self.checkpoints = path / "checkpoints"
+        self.checkpoint_note = self.checkpoints / "latest_checkpointed_iteration.txt"  # where verl continues
+        self.model = path / "model"  # the exported policy, once the run has finished
+        self.left_out = path / "left_out"  # empty modules that hide slow ones
 
     @property
     def is_run(self) -> bool:
         """Whether the folder is that of a training run."""
         return (self.path / STATUS_FILE).is_file()
-
-    @property
-    def config(self) -> Path:
-        return self.path / "config.json"
 
     def record(self) -> dict[str, Any]:
         """Return what :meth:`write_recipe` has recorded when the run was started."""
@@ -109,11 +122,6 @@ class RunFolder:
     def key(self) -> str:
         """12 hex digits, unique to the run's path, for the names of its sockets, actors and namespace."""
         return hashlib.sha256(str(self.path).encode()).hexdigest()[:12]
-
-    @property
-    def left_out(self) -> Path:
-        """The folder of empty modules that hide slow ones (:func:`~.verl.verl_settings.leave_out_slow_imports`)."""
-        return self.path / "left_out"
 
     def write_recipe(self, recipe: Recipe, device: str) -> None:
         """Write the recipe and the device, and hashes of what the recipe reads."""
@@ -131,59 +139,6 @@ class RunFolder:
         record = self.record()
         return Recipe.from_tables(record["config"]), record["device"]
 
-    @property
-    def log(self) -> Path:
-        return self.path / "log.txt"
-
-    @property
-    def metrics(self) -> Path:
-        """The file with a line per step, ``{"step", "time", "metrics"}``: every metric that verl logged."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def verl_metrics(self) -> Path:
-        """The file to which verl itself logs. It is emptied whenever verl starts."""
-        return self.path / "metrics.part.jsonl"
-
-    @property
-    def stop_request(self) -> Path:
-        return self.path / "stop"
-
-    def request_stop(self, until_resumed: bool = False) -> None:
-        """Leave a request to stop. With ``until_resumed``, only an explicit resume continues the run afterwards."""
-        if until_resumed:
-            write_atomically(self.stop_request, UNTIL_RESUMED)
-        elif not self.stop_request.exists():
-            self.stop_request.touch()
-
-    @property
-    def stays_stopped(self) -> bool:
-        """Whether a person has stopped the run, so that it continues only when it is resumed explicitly."""
-        requested = self.stop_request
-        return requested.is_file() and requested.read_text(encoding="utf-8") == UNTIL_RESUMED
-
-    @property
-    def error(self) -> Path:
-        return self.path / "error.txt"
-
-    @property
-    def mlflow_note(self) -> Path:
-        """The file with the id of the MLflow run that attempts to train this run log to."""
-        return self.path / "mlflow_run.txt"
-
-    @property
-    def model(self) -> Path:
-        """The folder of the exported policy, which exists once the run has finished."""
-        return self.path / "model"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def traces(self) -> Path:
-        return self.path / "traces"
-
     def write_status(self, status: TrainingStatus) -> None:
         write_atomically(self.path / STATUS_FILE, json.dumps(asdict(status) | {"updated": time.time()}))
 
@@ -199,7 +154,7 @@ class RunFolder:
 
     def _written_status(self) -> TrainingStatus:
         if not self.is_run:
-            raise MissingFile(f"no training run at {self.path}")
+            raise MissingFile(f"no training run at {self.path}; `memagent train` or notebook 04_train starts one")
         record = json.loads((self.path / STATUS_FILE).read_text(encoding="utf-8"))
         return TrainingStatus(**record | {"state": TrainingState(record["state"])})
 
@@ -228,13 +183,8 @@ class RunFolder:
         """Return the lines of :attr:`metrics` as records, without an incomplete last line."""
         return read_lines(self.metrics)
 
-    @property
-    def checkpoint_note(self) -> Path:
-        """The file from which verl learns at startup which step to continue from."""
-        return self.checkpoints / "latest_checkpointed_iteration.txt"
-
     def whole_checkpoints(self) -> list[Checkpoint]:
-        """Return all checkpoints, ordered by step. None is incomplete (:mod:`memagent_lib.rl.verl.checkpoints`)."""
+        """Return all checkpoints, ordered by step. None is incomplete (:func:`whole_checkpoint`)."""
         return sorted(Checkpoint(step, path) for step, path in _numbered(self.checkpoints, "global_step_*"))
 
     def latest_checkpoint(self) -> Checkpoint | None:
@@ -287,3 +237,78 @@ def rollout_files(traces: Path) -> list[Path]:
 def load_rollouts(traces: Path) -> list[Result]:
     """Return the rollouts that training saved, in order of steps; their metadata has ``step``."""
     return [result for file in rollout_files(traces) for result in read_results(file)]
+
+
+@contextmanager
+def whole_checkpoint(folder: RunFolder, step: int) -> Iterator[Path]:
+    """Yield a temporary folder for the caller to write ``global_step_N`` in, then move that to ``checkpoints``.
+
+    The move is a rename, made only once every file has been read back. Any failure removes the temporary folder and
+    raises :class:`CheckpointError`, which names the checkpoint that remains.
+    """
+    unfinished = folder.checkpoints / UNFINISHED
+    name = f"global_step_{step}"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    try:
+        yield unfinished
+        read_back(unfinished / name)
+        # A run that was resumed from an older checkpoint repeats this step and replaces its checkpoint.
+        shutil.rmtree(folder.checkpoints / name, ignore_errors=True)
+        (unfinished / name).rename(folder.checkpoints / name)
+        _flush(folder.checkpoints)  # a rename is lasting only once the folder is on disk
+    except Exception as failure:  # of the disk, of torch or of the check: each becomes one line
+        shutil.rmtree(unfinished, ignore_errors=True)
+        free = shutil.disk_usage(folder.checkpoints).free / 1e9
+        said = f"the checkpoint of step {step} could not be written: {failure}; {free:.1f} GB are free"
+        raise CheckpointError(said) from failure
+    shutil.rmtree(unfinished)
+
+
+def read_back(folder: Path) -> None:
+    """Flush each file in ``folder`` to disk and read it back.
+
+    Raises ``ValueError`` if a file is damaged, or if no file has weights.
+    """
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    # A checkpoint without weights would pass every check of its files.
+    if not any(path.suffix == ".pt" for path in files):
+        raise ValueError(f"{folder} has no file of weights (*.pt)")
+    with ThreadPoolExecutor(READERS) as pool:
+        list(pool.map(_check, files))
+
+
+def remove_unfinished(folder: RunFolder) -> None:
+    """Remove checkpoints that a killed run had not finished writing or deleting."""
+    for leftover in (*folder.checkpoints.glob(f"{UNFINISHED}*"), *folder.checkpoints.glob("deleted_*")):
+        shutil.rmtree(leftover)
+
+
+def delete_old(folder: RunFolder, keep: int) -> None:
+    """Delete all checkpoints except the newest ``keep``."""
+    for checkpoint in folder.whole_checkpoints()[:-keep]:
+        # Renamed first: a kill while deleting must not leave half a checkpoint under its name.
+        shutil.rmtree(checkpoint.folder.rename(folder.checkpoints / f"deleted_{checkpoint.step}"))
+
+
+def _check(path: Path) -> None:
+    _flush(path)
+    if path.suffix == ".pt":  # what torch writes is a zip archive, with a checksum for every tensor
+        if not zipfile.is_zipfile(path):
+            raise ValueError(f"{path} was not written whole: it has no end")
+        with zipfile.ZipFile(path) as archive:
+            broken = archive.testzip()
+            if broken is not None:
+                raise ValueError(f"{path} was not written whole: {broken} differs from its checksum")
+    else:
+        with path.open("rb") as file:
+            while file.read(_BLOCK):
+                pass
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -45,8 +45,7 @@ from memagent_lib.rl.agent_loop import POSITION, TURN_REWARDS, RolloutError
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.curriculum import Curriculum, numbered, shares_of
 from memagent_lib.rl.loss import PREFIX, agreement, moments, rows_trained, sampled_entropy
-from memagent_lib.rl.run_folder import RunFolder
-from memagent_lib.rl.verl.checkpoints import delete_old, whole_checkpoint
+from memagent_lib.rl.run_folder import RunFolder, delete_old, whole_checkpoint
 
 TRAINER = "memagent"
 POLL_S = 0.2  # how often the trainer looks whether the rollouts have finished

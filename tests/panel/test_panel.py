@@ -17,7 +17,7 @@ import pytest
 from memagent_lib import plots
 from memagent_lib.cli.main import main
 from memagent_lib.evaluation import Result
-from memagent_lib.panel import attach, begin, curve, log_training, report, resume, settle, show, watch
+from memagent_lib.panel import attach, begin, curve, log_training, report, settle, show, watch
 from memagent_lib.panel.progress import Follower
 from memagent_lib.panel.training_panel import TrainingPanel
 from memagent_lib.prompts import TEMPLATE_FOLDER
@@ -128,11 +128,6 @@ def test_markup_in_documents_and_memories_is_text(running: RunFolder) -> None:
     assert "<script" not in page and "<b>bold</b>" not in page
 
 
-def test_a_folder_without_a_run_names_the_runs_nearby(run: RunFolder) -> None:
-    with pytest.raises(FileNotFoundError, match=str(run.path)):
-        show(run.path.parent / "other")
-
-
 def test_outside_jupyter_the_panel_is_a_page(running: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
     page = show(running.path)._repr_html_()
@@ -181,7 +176,7 @@ def record(run: RunFolder, config: Recipe) -> None:
 def test_only_the_tracking_store_may_differ_to_attach(running: RunFolder) -> None:
     record(running, recipe())
     elsewhere = recipe(tracking={"uri": "sqlite:///elsewhere.db", "experiment": "other"})
-    assert begin(elsewhere, running.path).folder == running
+    assert begin(elsewhere, running.path).folder.path == running.path
     with pytest.raises(RunError, match="attach to it"):
         begin(recipe(11), running.path)
 
@@ -227,17 +222,6 @@ def test_a_run_that_is_stopping_is_waited_for_and_resumed(running: RunFolder) ->
         begin(recipe(), running.path)
     assert running.status().state is TrainingState.STOPPED
     ending.join()
-
-
-def test_a_run_that_a_person_stopped_is_not_trained_on(run: RunFolder, capsys) -> None:
-    record(run, recipe())
-    run.write_status(TrainingStatus(state=TrainingState.STOPPED, step=3, steps=10))
-    run.request_stop(until_resumed=True)
-    run.request_stop()  # the signal that follows a person's request
-    assert begin(recipe(), run.path).status().state is TrainingState.STOPPED
-    assert f"`memagent resume {run.path}`" in capsys.readouterr().out
-    with pytest.raises(SettingsError, match="no examples at"):  # the first error of a resumed run
-        resume(run.path)
 
 
 def test_curves_go_to_the_trainings_and_the_notebooks_run(running: RunFolder, workspace: Path, tmp_path: Path) -> None:

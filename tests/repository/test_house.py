@@ -43,7 +43,7 @@ ROWS = (
     ("cli",),
 )
 RANK = {room: rank for rank, row in enumerate(ROWS) for room in row}
-WITHOUT_DOOR = ("rl.cpu", "rl.verl")  # each of their modules loads another library; a door would load them all
+WITHOUT_DOOR = ("rl.run", "rl.verl")  # their modules are programs or load other libraries; a door would load them all
 
 
 class Import(NamedTuple):

@@ -11,10 +11,10 @@ pytest.importorskip("torch")
 
 import torch
 
-from memagent_lib.rl.run_folder import RunFolder
-from memagent_lib.rl.verl.checkpoints import (
+from memagent_lib.rl.run_folder import (
     UNFINISHED,
     CheckpointError,
+    RunFolder,
     delete_old,
     remove_unfinished,
     whole_checkpoint,

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from memagent_lib.backends import ModelShape
-from memagent_lib.rl.cpu import cpu_settings
-from memagent_lib.rl.cpu.cpu_settings import CpuFit, choose_fit, node_bytes
+from memagent_lib.rl.verl import cpu_settings
+from memagent_lib.rl.verl.cpu_settings import CpuFit, choose_fit, node_bytes
 
 SMOLLM2 = ModelShape(
     parameters=134_515_008,

@@ -27,7 +27,7 @@ print(get_device_name(), get_nccl_backend(), get_resource_name(), importlib.meta
 dist.init_process_group("cpu:gloo,cpu:gloo", rank=0, world_size=1, store=dist.HashStore())
 print(dist.get_backend())
 """
-    done = in_a_new_process(code, VERL_PLATFORM="cpu", VERL_USE_EXTERNAL_MODULES="memagent_lib.rl.cpu.platform")
+    done = in_a_new_process(code, VERL_PLATFORM="cpu", VERL_USE_EXTERNAL_MODULES="memagent_lib.rl.verl.cpu_platform")
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.split() == ["cpu", "gloo", "GPU", "True", "gloo"]
 
@@ -36,7 +36,7 @@ def test_importing_the_plugin_elsewhere_changes_nothing():
     code = """
 import importlib.metadata, torch.distributed as dist
 before = importlib.metadata.version, dist.init_process_group
-import memagent_lib.rl.cpu.platform
+import memagent_lib.rl.verl.cpu_platform
 assert (importlib.metadata.version, dist.init_process_group) == before
 """
     done = in_a_new_process(code)
@@ -44,7 +44,7 @@ assert (importlib.metadata.version, dist.init_process_group) == before
 
 
 def test_only_listed_names_are_stood_in_for():
-    from memagent_lib.rl.cpu.platform import device_module
+    from memagent_lib.rl.verl.cpu_platform import device_module
 
     module = device_module()
     assert module.get_device_name() == "CPU"
@@ -65,7 +65,7 @@ with socket.create_server(("", 0)) as taken:
     own = [c.laddr for c in psutil.Process().net_connections("inet") if c.status == psutil.CONN_LISTEN]
     print({address.ip for address in own if address.port != port})
 """
-    done = in_a_new_process(code, VERL_PLATFORM="cpu", VERL_USE_EXTERNAL_MODULES="memagent_lib.rl.cpu.platform")
+    done = in_a_new_process(code, VERL_PLATFORM="cpu", VERL_USE_EXTERNAL_MODULES="memagent_lib.rl.verl.cpu_platform")
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.strip() == "{'127.0.0.1'}"
 
@@ -73,7 +73,7 @@ with socket.create_server(("", 0)) as taken:
 def test_freed_memory_goes_back_to_the_system():
     import psutil
 
-    from memagent_lib.rl.cpu.platform import return_freed_memory
+    from memagent_lib.rl.verl.cpu_platform import return_freed_memory
 
     process = psutil.Process()
     blocks = [b"x" * (64 << 10) for _ in range(3200)]  # 210 MB, each below the size that glibc maps by itself

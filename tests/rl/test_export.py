@@ -58,8 +58,9 @@ def saved(tmp_path_factory: pytest.TempPathFactory, tokenizer) -> Path:
 
 
 def export(checkpoint: Path, original: Path, target: Path, **model) -> None:
-    from memagent_lib.rl import Checkpoint, Recipe
+    from memagent_lib.rl import Recipe
     from memagent_lib.rl.run.export import save_policy
+    from memagent_lib.rl.run_folder import Checkpoint
 
     tables = {"model": {"path": str(original), **model}, "data": {"train": ["x"], "eval": ["x"]}, "reading": {}}
     recipe = Recipe.from_tables(tables | {"verl": {"trainer.total_training_steps": 9}})
@@ -180,7 +181,8 @@ def test_a_reader_of_the_project_is_named_relative_to_it(
 
 
 def test_an_export_that_cannot_be_made_says_why(stopped: Path, tmp_path: Path) -> None:
-    from memagent_lib.rl import ExportError, export_checkpoint
+    from memagent_lib.rl import export_checkpoint
+    from memagent_lib.rl.run.export import ExportError
 
     with pytest.raises(ExportError, match=r"step 5 .*: 4, 8"):
         export_checkpoint(stopped, 5)

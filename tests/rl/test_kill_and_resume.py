@@ -21,7 +21,8 @@ from pocket import pocket_task
 
 from memagent_lib.data import make, save
 from memagent_lib.paths import root
-from memagent_lib.rl import TrainingRun, TrainingState, attach, load_rollouts
+from memagent_lib.rl import TrainingRun, TrainingState, attach
+from memagent_lib.rl.run_folder import load_rollouts
 from memagent_lib.text import Tokenizer
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]

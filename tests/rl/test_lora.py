@@ -89,7 +89,8 @@ def test_a_checkpoint_with_adapters_becomes_a_plain_model(adapted, tmp_path):
 
 def of_run(trained: Path, original: Path, **model) -> tuple:
     """The checkpoint of a folder that verl has written, and the recipe of a run that began with ``original``."""
-    from memagent_lib.rl import Checkpoint, Recipe
+    from memagent_lib.rl import Recipe
+    from memagent_lib.rl.run_folder import Checkpoint
 
     reading = {"template": "short", "chunk_tokens": 32, "memory_tokens": 8, "answer_tokens": 8, "question_tokens": 8}
     tables = {"model": {"path": str(original), **model}, "data": {"train": ["x"], "eval": ["x"]}, "reading": reading}
@@ -98,7 +99,8 @@ def of_run(trained: Path, original: Path, **model) -> tuple:
 
 
 def test_an_export_replaces_no_adapter_that_it_finds(adapted, tmp_path):
-    from memagent_lib.rl import ExportError, RunFolder, export_checkpoint
+    from memagent_lib.rl import RunFolder, export_checkpoint
+    from memagent_lib.rl.run.export import ExportError
 
     model, folder = adapted
     run = RunFolder(tmp_path / "run")

@@ -161,7 +161,7 @@ def write_case(folder: Path, rows: list[Row]) -> None:
 def run_step(folder: Path, ranks: int) -> list[dict]:
     """Each rank's account of the update, by engine."""
     port = free_port()
-    variables = {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "memagent_lib.rl.cpu.platform"}
+    variables = {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "memagent_lib.rl.verl.cpu_platform"}
     variables |= {"MEMAGENT_RUN_KEY": "objective", "OMP_NUM_THREADS": "1"}
     variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks), "LOCAL_RANK": "0"}
     started = [

@@ -6,8 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from memagent_lib.rl.verl.prefix_trees import forest, micro_batches, prefix_trees  # noqa: E402
-from memagent_lib.rl.verl.tree_attention import NAME, blocks  # noqa: E402
+from memagent_lib.rl.verl.prefix_trees import TREES, blocks, forest, micro_batches, prefix_trees  # noqa: E402
 
 
 def rows_like_rollouts(seed: int) -> list[list[int]]:
@@ -102,7 +101,7 @@ def test_trees_have_the_logits_and_gradients_of_single_rows():
     wanted = [p.grad.clone() for p in model.parameters()]
     model.zero_grad()
     packed = forest(prefix_trees(rows))
-    model.set_attn_implementation(NAME)
+    model.set_attn_implementation(TREES)
     inputs = {"input_ids": packed.ids, "position_ids": packed.positions, "tree_blocks": blocks(packed)}
     logits = model(**inputs, use_cache=False).logits
     together = [logits[tree, path] for tree, path in packed.nodes]
@@ -115,7 +114,7 @@ def test_trees_have_the_logits_and_gradients_of_single_rows():
 
 def test_a_model_called_without_blocks_is_an_error():
     model = small_model()
-    model.set_attn_implementation(NAME)
+    model.set_attn_implementation(TREES)
     with pytest.raises(ValueError, match="Qwen2Attention was called without tree_blocks"):
         model(input_ids=torch.tensor([[1, 2]]), use_cache=False)
 

@@ -10,7 +10,8 @@ pytest.importorskip("verl")
 pytest.importorskip("vllm")
 
 from memagent_lib.data import Example, Span, save
-from memagent_lib.rl import Recipe, RunError, TrainingRun, TrainingState, attach, launch, load_rollouts
+from memagent_lib.rl import Recipe, RunError, TrainingRun, TrainingState, attach, launch
+from memagent_lib.rl.run_folder import load_rollouts
 from memagent_lib.text import Tokenizer, chunks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -141,12 +142,9 @@ def test_the_run_finished_and_says_so_everywhere(finished):
     ]
     assert entry.data.tags["model"] == str(finished.folder.model)
     assert len(entry.data.tags["start_weights"].split(", ")) == 2
-    assert store.search_traces(
-        locations=[entry.info.experiment_id], filter_string="tags.kind = 'training'", include_spans=False
-    )
 
 
-def test_no_rollout_failed_and_no_prefix_outlived_its_weights(finished):
+def test_no_prefix_outlived_its_weights(finished):
     assert "Failed to reset prefix cache" not in finished.folder.log.read_text()
 
 

@@ -72,14 +72,6 @@ def test_a_recipe_composes_and_verl_accepts_it(dry, path):
     assert lines[2].startswith(f"a step   {recipe.prompts * recipe.rollouts:,} readings, {recipe.mini_batches} ")
 
 
-def test_a_dry_run_counts_the_rows_of_its_data(dry, tmp_path):
-    example = Example(id="1", task="t", question="q?", document="a " * 400, answers=("x",), rule="match_part")
-    save([example], file := tmp_path / "x.parquet")
-    lines = dry("pocket_demo", f"data.train=['{file}']", "reading.chunk_tokens=240")
-    # 32 prompts, 8 rollouts, and two chunks and an answer
-    assert lines[-1].startswith(f"rows     about {32 * 8 * 3:,} a step")
-
-
 def test_the_dry_run_refuses_examples_that_cannot_be_used(dry, tmp_path):
     answers = (("4821",), ("otter boat mill " * 99,))
     fields = {"task": "t", "question": "q?", "document": "doc", "rule": "boxed"}

@@ -15,16 +15,10 @@ import pytest
 from metric_history import history
 
 from memagent_lib.data import Example, save
-from memagent_lib.evaluation import Result
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run.supervisor import Supervisor, mlflow_run
-from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus, save_rollout
-from memagent_lib.scoring import score
-from memagent_lib.text import Chunk
-from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
-from memagent_lib.tracking import Experiment, load_results, load_runs
-
-QUESTION = "What is the code of the owl?"
+from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
+from memagent_lib.tracking import Experiment, load_runs
 
 
 def weights(step: int) -> bytes:
@@ -49,15 +43,10 @@ def supervisor(store: Path, tmp_path: Path) -> Supervisor:
     folder = RunFolder(tmp_path / "train")
     (tmp_path / "start").mkdir()
     (tmp_path / "start" / "model.safetensors").write_bytes(weights(0))
-    document = "The code of the owl is 4711. "
-    example = Example(id="a", task="needle", question=QUESTION, document=document, answers=("4711",), rule="match_part")
+    example = Example(id="a", task="needle", question="q?", document="d", answers=("4711",), rule="match_part")
     save([example], tmp_path / "train.parquet")
     save([replace(example, id="b")], tmp_path / "test.parquet")
-    read = Turn(Prompt(Kind.READ, QUESTION, "", Chunk(0, document, 0, len(document), 9)), Reply("The code is 4711."))
-    trace = Trace(QUESTION, (read, Turn(Prompt(Kind.ANSWER, QUESTION, "The code is 4711."), Reply("\\boxed{4711}"))))
-    folder.traces.mkdir(parents=True)
-    result = Result(example, "overwrite", 0.5, trace, score("match_part", trace.answer, example.answers))
-    save_rollout(folder.traces, result, 1)
+    folder.path.mkdir()
     config = Recipe.from_tables(
         {
             "model": {"path": str(tmp_path / "start")},
@@ -96,11 +85,6 @@ def test_a_training_run_is_one_mlflow_run(supervisor: Supervisor, tmp_path: Path
     assert {"data.train.parquet", "data.test.parquet"} <= set(runs.columns)
     assert history(entry, "critic/score/mean") == [(1, 0.25), (2, 0.5)]
     assert runs["tags.model"].iloc[0] == str(supervisor.folder.model)
-    (result,) = load_results(entry)
-    assert (result.example.id, result.score.value) == ("a", 1.0)
-    where = {"filter_string": "tags.kind = 'training' AND tags.step = '1'"}
-    (trace,) = entry.experiment.client.search_traces([entry.experiment.experiment_id], **where)
-    assert trace.info.tags["example"] == "a"
 
 
 def test_a_training_logs_to_the_run_it_names_with_its_curve(
@@ -140,9 +124,9 @@ def test_a_store_that_is_away_gets_the_metrics_later(supervisor: Supervisor, cap
 
 def test_a_run_reports_what_mlflow_lacks(supervisor: Supervisor) -> None:
     entry = mlflow_run(supervisor.recipe, supervisor.folder)
-    pass_on(supervisor, entry, 1)
-    (supervisor.folder.traces / "step_000002.jsonl").mkdir()  # no file that can be read
-    assert "step_000002.jsonl" in supervisor.complete(entry, TrainingState.STOPPED, "")
+    entry.experiment.client.delete_run(entry.id)
+    supervisor.unlogged.append((1, {"loss": 1.0}))
+    assert "MLflow lacks a part" in supervisor.complete(entry, TrainingState.STOPPED, "")
 
 
 def test_a_second_signal_ends_the_run_at_once_and_is_no_failure(supervisor) -> None:

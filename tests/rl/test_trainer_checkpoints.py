@@ -13,8 +13,7 @@ import torch
 
 from memagent_lib.paths import root
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.run_folder import RunFolder
-from memagent_lib.rl.verl.checkpoints import CheckpointError
+from memagent_lib.rl.run_folder import CheckpointError, RunFolder
 
 
 class Worker:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import memagent_lib.rl
-from memagent_lib.rl.cpu.platform import answer_for_vllm
+from memagent_lib.rl.verl.cpu_platform import answer_for_vllm
 
 ROOM = Path(memagent_lib.rl.__file__).parent
 TABLE = (ROOM / "verl" / "VERL.md").read_text(encoding="utf-8")

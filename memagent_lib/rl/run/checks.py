@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from memagent_lib.backends import trained_window
-from memagent_lib.data import Example, count, is_as_saved, stream, stream_records
+from memagent_lib.data import Example, count, is_as_saved, stream_records
 from memagent_lib.models import find_model, require_adapter_of
 from memagent_lib.paths import absolute, input_path
 from memagent_lib.plugins import absolute_plugin, is_plugin
@@ -21,12 +20,7 @@ from memagent_lib.prompts import BudgetError, Encoder, template_path
 from memagent_lib.rl.config import Recipe, differences
 from memagent_lib.rl.run_folder import RunError, RunFolder
 from memagent_lib.rl.verl.verl_keys import ADAPTER, FINAL_LR, LORA_RANK, MAX_MODEL_LEN, MICRO_BATCH, STEPS
-from memagent_lib.rl.verl.verl_settings import (
-    compose,
-    encoder_of,
-    validate,
-    verl_settings,
-)
+from memagent_lib.rl.verl.verl_settings import compose, encoder_of, validate, verl_settings
 from memagent_lib.scoring import guess_warning, score
 from memagent_lib.settings import SettingsError, flatten
 from memagent_lib.system import require_packages
@@ -34,7 +28,6 @@ from memagent_lib.tokenizer import looks_like_path
 from memagent_lib.trace import Kind, Prompt
 
 MOST_NAMED = 5
-SAMPLED_EXAMPLES = 32
 # What a resumed run may change: where it runs and is tracked, and what is measured, saved and how long.
 FREE = (
     "model.device",
@@ -199,22 +192,11 @@ def dry_run(recipe: Recipe, run_folder: str | Path, resume: bool = False) -> Ite
     check_leftovers(folder, resume)
     device = "cpu" if recipe.model.device == "cpu" else "cuda"
     verl = check_model(recipe, folder, device)
-    here = [path for path in (*recipe.data.files, *recipe.data.eval) if Path(path).is_file()]
-    for path in here:
-        check_data(path, recipe)
-    encoder = encoder_of(recipe)
+    for path in (*recipe.data.files, *recipe.data.eval):
+        if Path(path).is_file():
+            check_data(path, recipe)
     actor = verl.actor_rollout_ref.actor
     yield f"model    {recipe.model.path} on {recipe.nodes * recipe.workers} x {device}"
-    yield f"window   {encoder.window:,} tokens; micro-batches of {actor.ppo_max_token_len_per_gpu:,}"
+    yield f"window   {encoder_of(recipe).window:,} tokens; micro-batches of {actor.ppo_max_token_len_per_gpu:,}"
     readings = recipe.prompts * recipe.rollouts
     yield f"a step   {readings:,} readings, {recipe.mini_batches} optimizer steps; {recipe.steps:,} steps"
-    sample = [example.document for path in recipe.data.files if path in here for example in _first(path)]
-    if sample:
-        size = encoder.budget.chunk_tokens
-        turns = 1 + sum(-(-len(encoder.tokenizer.encode(text)) // size) for text in sample) / len(sample)
-        tokens = readings * turns * encoder.window / 1e6
-        yield f"rows     about {readings * turns:,.0f} a step, of at most {tokens:,.1f}M tokens"
-
-
-def _first(path: str) -> Iterator[Example]:
-    return islice(stream(path), SAMPLED_EXAMPLES)

@@ -22,10 +22,10 @@ from memagent_lib.paths import read_lines_from, write_atomically
 from memagent_lib.provenance import model_hash
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run.export import save_policy
-from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus, load_rollouts
+from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
 from memagent_lib.rl.verl.verl_settings import environment
 from memagent_lib.settings import flatten
-from memagent_lib.tracking import Experiment, Run, RunStatus, log_readings
+from memagent_lib.tracking import Experiment, Run, RunStatus
 
 POLL_S = 0.25
 REWARD = "critic/score/mean"
@@ -45,15 +45,14 @@ def mlflow_run(recipe: Recipe, folder: RunFolder) -> Run:
     ledger = Experiment.open(tracking.uri, tracking.experiment)
     note = folder.mlflow_note
     previous = note.read_text(encoding="utf-8") if note.is_file() else ""
-    if previous and tracking.run_id in ("", previous):
-        run = ledger.join(previous)
-        run.resume()
-        return run
+    joined = tracking.run_id or previous
     # MLflow refuses a plus sign in a name.
     params = {name.replace("+", ""): value for name, value in flatten(recipe.to_tables()).items()}
-    if tracking.run_id:
-        run = ledger.join(tracking.run_id)
+    if joined:
+        run = ledger.join(joined)
         run.resume()
+        if joined == previous:
+            return run
         run.params(params)
     else:
         named = f"train {'/'.join(folder.path.parts[-2:])}"  # the folder of most runs is called "train"
@@ -111,7 +110,6 @@ class Supervisor:
                 entry.metrics(numbers, step)
             if error:
                 entry.tags({"memagent.error": error[:5000]})  # MLflow's limit for a tag
-            log_readings(entry, load_rollouts(self.folder.traces), kind="training")
             entry.end(MLFLOW_END[state])
         except Exception as failure:  # the training is done, whatever a store does
             error = error or f"MLflow lacks a part of this run, all of which is in {self.folder.path}: {failure}"
@@ -122,7 +120,7 @@ class Supervisor:
         """Request a stop: at once for ``SIGQUIT``, after the current step and its checkpoint for any other signal."""
         self.stop_now = self.stop_now or number == signal.SIGQUIT
         self.stop_requested = True
-        self.folder.request_stop()
+        self.folder.stop_request.touch()
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start the process that trains; it dies with this one."""

@@ -115,7 +115,7 @@ def fit(verl: Any, device: str) -> None:
     verl.transfer_queue.enable = True
     OmegaConf.resolve(verl)
     if device == "cpu":
-        from memagent_lib.rl.cpu.rollout_server import start_servers
+        from memagent_lib.rl.verl.cpu_rollouts import start_servers
 
         start_servers(verl)
     tq.init(verl.transfer_queue)
@@ -123,7 +123,7 @@ def fit(verl: Any, device: str) -> None:
         trainer = MemAgentTrainer(verl)
         trainer.init()
         if device == "cpu":
-            from memagent_lib.rl.cpu.rollout_server import manager_of
+            from memagent_lib.rl.verl.cpu_rollouts import manager_of
         else:
             from memagent_lib.rl.agent_loop import manager_of
         trainer.fit(asyncio.run(manager_of(verl, trainer)))

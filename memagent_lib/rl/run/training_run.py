@@ -19,8 +19,7 @@ import psutil
 from memagent_lib.paths import absolute, write_atomically
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run.checks import check, chosen_device, require_training, resolved
-from memagent_lib.rl.run_folder import RunError, RunFolder, TrainingState, TrainingStatus
-from memagent_lib.rl.verl.checkpoints import remove_unfinished
+from memagent_lib.rl.run_folder import RunError, RunFolder, TrainingState, TrainingStatus, remove_unfinished
 from memagent_lib.rl.verl.verl_settings import leave_out_slow_imports, save_composed
 
 POLL_S = 0.5
@@ -54,15 +53,12 @@ class TrainingRun:
             raise RunError(f"the run {self.folder.path} {status.state}: {status.error or f'see {self.folder.log}'}")
         return status
 
-    def stop(self, now: bool = False, until_resumed: bool = False) -> TrainingStatus:
+    def stop(self, now: bool = False) -> TrainingStatus:
         """Stop the run after its current step and a checkpoint, or at once with ``now``; return the run's last status.
 
-        With ``until_resumed``, which is for a person's request, running a notebook or a sweep again does not continue
-        the run. Without it, as for an interrupted notebook, it does. Blocks until the run is over.
+        Blocks until the run is over.
         """
         status = self.status()
-        if until_resumed and not status.state.over:
-            self.folder.request_stop(until_resumed=True)
         signalled = False
         while not status.state.over:
             # In its first second a run has no pid in its status. The lock behind the status proves that the supervisor
@@ -86,7 +82,7 @@ class TrainingRun:
 
 
 def attach(run_folder: str | Path) -> TrainingRun:
-    """Return the run in a folder, to follow or to stop. Raises ``FileNotFoundError`` if the folder has no run."""
+    """Return the run in a folder. Raises :class:`MissingFile` if the folder has no run."""
     run = TrainingRun(RunFolder(absolute(run_folder)))
     run.status()  # raises if there is no run
     return run

@@ -33,9 +33,7 @@ from verl.workers.engine.utils import postprocess_batch_func
 
 import memagent_lib.rl.loss  # noqa: F401  # registers the loss: external_lib names one module
 from memagent_lib.models import merged_weights
-from memagent_lib.rl.verl.prefix_trees import attends_to_everything, forest, micro_batches, prefix_trees
-from memagent_lib.rl.verl.tree_attention import NAME as TREES
-from memagent_lib.rl.verl.tree_attention import blocks
+from memagent_lib.rl.verl.prefix_trees import TREES, attends_to_everything, blocks, forest, micro_batches, prefix_trees
 
 
 def switch_dropout_off(module: torch.nn.Module) -> int:
@@ -151,7 +149,7 @@ class ReplyEngine(FSDPEngineWithLMHead):
         update has freed goes back to the system first, because rollouts need it in other processes.
         """
         if get_device_name() == "cpu":
-            from memagent_lib.rl.cpu.platform import return_freed_memory
+            from memagent_lib.rl.verl.cpu_platform import return_freed_memory
 
             return_freed_memory()
         if not (self._is_lora and self.model_config.lora.get("merge", False)):

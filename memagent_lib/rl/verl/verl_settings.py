@@ -18,8 +18,8 @@ from memagent_lib.models import load_tokenizer
 from memagent_lib.paths import write_atomically
 from memagent_lib.prompts import Encoder, Template
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.cpu.cpu_settings import cpu_environment, cpu_settings
 from memagent_lib.rl.run_folder import RunFolder
+from memagent_lib.rl.verl.cpu_settings import cpu_environment, cpu_settings
 from memagent_lib.rl.verl.verl_keys import (
     ACTOR,
     CHAT_TEMPLATE,
@@ -109,7 +109,7 @@ def validate(verl: Any) -> None:
     from hydra.errors import InstantiationException
     from verl.utils.config import validate_config
 
-    from memagent_lib.rl.cpu.platform import answer_for_vllm
+    from memagent_lib.rl.verl.cpu_platform import answer_for_vllm
 
     answer_for_vllm()  # verl looks up the version of "vllm", and the CPU build has another name
     reference = verl.actor_rollout_ref.actor.use_kl_loss

@@ -63,7 +63,7 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
     fit = choose_fit(recipe, shape, encoder.window, half, machine_bytes())
     return {
         "trainer.device": "cpu",
-        EXTERNAL_LIB: "memagent_lib.rl.cpu.engine",  # which registers the loss too
+        EXTERNAL_LIB: "memagent_lib.rl.verl.cpu_engine",  # which registers the loss too
         "data.dataloader_num_workers": 0,
         PACKED: False,
         CHECKPOINTING: fit.checkpointing,
@@ -86,7 +86,7 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         f"+{ROLLOUT}.enable_sleep_mode": False,
         f"{ROLLOUT}.max_num_seqs": min(256, recipe.prompts * recipe.rollouts),
         f"+{ROLLOUT}.engine_kwargs.vllm": {
-            "worker_extension_cls": "memagent_lib.rl.cpu.rollout_server.CpuWeights",
+            "worker_extension_cls": "memagent_lib.rl.verl.cpu_rollouts.CpuWeights",
             "distributed_executor_backend": "uni",  # a worker of its own waits for the engine by spinning
             "block_size": 32,  # prefixes are shared in whole blocks, and 128 is most of a small prompt
         },
@@ -104,7 +104,7 @@ def cpu_environment(workers: int, run_key: str) -> dict[str, str]:
     return {
         "MEMAGENT_RUN_KEY": run_key,
         "VERL_PLATFORM": "cpu",
-        "VERL_USE_EXTERNAL_MODULES": "memagent_lib.rl.cpu.platform",
+        "VERL_USE_EXTERNAL_MODULES": "memagent_lib.rl.verl.cpu_platform",
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # lets one process hold engine and worker
         "RAY_worker_niceness": "0",  # Ray's own 15 makes the run stand behind anything else on the machine

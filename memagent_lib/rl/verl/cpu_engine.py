@@ -17,7 +17,7 @@ from verl.workers.rollout.base import _ROLLOUT_REGISTRY  # verl offers no other 
 from verl.workers.rollout.utils import ensure_async_iterator
 from verl.workers.rollout.vllm_rollout import ServerAdapter
 
-from memagent_lib.rl.cpu.platform import return_freed_memory, run_key, server_name
+from memagent_lib.rl.verl.cpu_platform import return_freed_memory, run_key, server_name
 from memagent_lib.rl.verl.reply_engine import ReplyEngine
 
 

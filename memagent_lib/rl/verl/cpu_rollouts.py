@@ -23,7 +23,7 @@ from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, 
 from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 
 from memagent_lib.rl.agent_loop import RolloutWorker
-from memagent_lib.rl.cpu.platform import return_freed_memory, run_key, server_name
+from memagent_lib.rl.verl.cpu_platform import return_freed_memory, run_key, server_name
 from memagent_lib.system import cores
 
 

@@ -1,4 +1,0 @@
-"""What training needs only on a machine without a GPU: settings, platform, engine, rollout servers.
-
-verl loads these modules by name.
-"""
