@@ -115,7 +115,7 @@ def resume(folder: str) -> None:
     """Continue the stopped training run in FOLDER from its last checkpoint, in the background."""
     from memagent_lib import panel
 
-    print(f"training in {panel.resume(folder).folder.path}")
+    print(f"training in {panel.attach(folder).resume().folder.path}")
     look_next(command=f"memagent follow {shlex.quote(folder)}")
 
 

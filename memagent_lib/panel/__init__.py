@@ -4,9 +4,9 @@
 read only a run's files.
 """
 
-from memagent_lib.panel.live import settle, show
-from memagent_lib.panel.progress_page import report
-from memagent_lib.panel.run_access import attach, begin, curve, load_recipe, log_training, outcome, resume, watch
+from memagent_lib.panel.progress import outcome, report
+from memagent_lib.panel.run_access import begin, curve, load_recipe, log_training, settle, show, watch
+from memagent_lib.rl import attach
 
 __all__ = [
     "attach",
@@ -16,7 +16,6 @@ __all__ = [
     "log_training",
     "outcome",
     "report",
-    "resume",
     "settle",
     "show",
     "watch",

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from memagent_lib.models import find_model
+from memagent_lib.pages import Page
+from memagent_lib.panel.progress import outcome, report, run_of
 from memagent_lib.paths import absolute, input_path
 from memagent_lib.rl import (
     Recipe,
@@ -24,11 +26,13 @@ from memagent_lib.rl import (
     launch,
     resolved,
 )
-from memagent_lib.system import Terminated, terminable
+from memagent_lib.system import Terminated, in_jupyter, terminable
 from memagent_lib.tracking import Experiment, TrackingError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from memagent_lib.panel.training_panel import TrainingPanel
 
 
 def load_recipe(recipe: str | Path, settings: Sequence[str] = ()) -> Recipe:
@@ -71,11 +75,25 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
     return run
 
 
-def resume(run: TrainingRun | str | Path) -> TrainingRun:
-    """Continue a run, or the run in a folder, from its last checkpoint, with the settings that it was started with."""
-    if not isinstance(run, TrainingRun):
-        run = attach(run)
-    return launch(Recipe.from_tables(run.folder.record()["config"]), run.folder.path, resume=True)
+def show(run: TrainingRun | str | Path) -> TrainingPanel | Page:
+    """Return the panel of a run, or of the run in a folder. Until it is closed, every call returns the same panel.
+
+    Outside Jupyter, for example when papermill executes the notebook, a page of the run's current state is returned
+    instead, because widgets do not outlive their kernel.
+    """
+    if not in_jupyter():
+        return report(run)
+    from memagent_lib.panel.training_panel import panel_of  # loads ipywidgets, which a page does not need
+
+    return panel_of(run_of(run).folder)
+
+
+def settle(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
+    """Wait with :func:`watch` until the run is over and return its status; in Jupyter, return the status at once.
+
+    In Jupyter a cell must not wait, because a reopened tab displays its widgets only while the kernel is idle.
+    """
+    return run.status() if in_jupyter() else watch(run, stop_on_interrupt)
 
 
 def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
@@ -104,16 +122,6 @@ def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
                 _stop(run)
             raise
     return run.wait()
-
-
-def outcome(status: TrainingStatus) -> str:
-    """Return a run's state as one line of text."""
-    parts = [f"{status.state}: step {status.step} of {status.steps}"]
-    if status.reward is not None:
-        parts.append(f"reward {status.reward:.3f}")
-    if status.error:
-        parts.append(status.error)
-    return ", ".join(parts)
 
 
 def _stop(run: TrainingRun) -> None:

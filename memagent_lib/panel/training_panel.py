@@ -10,9 +10,8 @@ import ipywidgets as w
 
 from memagent_lib.evaluation import Result
 from memagent_lib.pages import SavedCopy
-from memagent_lib.panel import progress_page as page
+from memagent_lib.panel import progress as page
 from memagent_lib.panel.progress import Follower, Progress
-from memagent_lib.panel.run_access import resume
 from memagent_lib.rl import RunFolder, TrainingRun, TrainingState
 
 POLL_S = 1.0
@@ -53,8 +52,8 @@ class TrainingPanel(w.VBox):
         self.children = [self.head, buttons, self.curves, w.HBox([self.list, self.detail])]
         self.add_class(LIVE)
         buttons.add_class("mt-buttons")
-        self.stop.on_click(lambda _: self._do("stopping", lambda: TrainingRun(folder).stop()))
-        self.resume.on_click(lambda _: self._do("resuming", lambda: resume(TrainingRun(folder))))
+        self.stop.on_click(lambda _: self._do("stopping", TrainingRun(folder).stop))
+        self.resume.on_click(lambda _: self._do("resuming", TrainingRun(folder).resume))
         # The callback must not take the lock: refresh has it when it sets the index, which calls the callback.
         self.list.observe(lambda _: self._update_rollout(), "index")
         self.refresh()

@@ -71,6 +71,10 @@ class TrainingRun:
             status = self.status()
         return status
 
+    def resume(self) -> TrainingRun:
+        """Continue the run from its last checkpoint, with the settings that it was started with."""
+        return launch(self.folder.recipe()[0], self.folder.path, resume=True)
+
     def stop_at_exit(self) -> None:
         """Stop the run when this process exits, because an interrupt may come before anything waits for the run."""
 
