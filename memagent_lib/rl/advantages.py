@@ -121,52 +121,41 @@ def row_advantages(
     return [advantage(RowName.of(key), position) for position, key in enumerate(keys)]
 
 
-def step_advantages(
-    keys: Sequence[str], steps: Sequence[float | None], positions: Sequence[str] | None = None
-) -> list[float]:
+def step_advantages(keys: Sequence[str], steps: Sequence[float | None], positions: Sequence[str]) -> list[float]:
     """Return ``S_ij = s_ij - mean(s_j)`` for each row: a reward of the turn less the mean of its group.
 
     ``s_ij`` (``steps``) is a reward of turn ``j`` of rollout ``i`` alone (:mod:`memagent_lib.rl.rewards`), or None if
     the turn has no such reward. The mean is over the rollouts of a prompt that have a reward for the turn; a turn
-    without one gets 0. ``positions`` name the turns that are the same work in several rollouts; without them, turns
-    with the same number are compared.
+    without one gets 0. ``positions`` name the turns that are the same work in several rollouts.
     """
-    groups: dict[tuple[str, str], list[float]] = defaultdict(list)
-    turns = _group_of_turns(keys, positions)
-    for group, step in zip(turns, steps, strict=True):
-        if step is not None:
-            groups[group].append(step)
+    groups = _steps_of_turns(keys, steps, positions)
     return [
-        0.0 if step is None else step - statistics.fmean(groups[group])
-        for group, step in zip(turns, steps, strict=True)
+        0.0 if step is None else step - statistics.fmean(groups[RowName.of(key).prompt, position])
+        for key, step, position in zip(keys, steps, positions, strict=True)
     ]
 
 
-def prompts_without_spread(
-    keys: Sequence[str],
-    rewards: Sequence[float],
-    steps: Sequence[float | None] | None = None,
-    positions: Sequence[str] | None = None,
-) -> set[str]:
-    """Return the prompts whose advantages are all 0, because their rollouts have equal rewards.
-
-    With ``steps``, the rewards of single turns, these must also be equal, turn by turn (:func:`step_advantages`).
-    """
+def prompts_without_spread(keys: Sequence[str], rewards: Sequence[float]) -> set[str]:
+    """Return the prompts whose rollouts have equal rewards, so that their advantages are all 0."""
     # Compared exactly: equal replies get their rewards by the same arithmetic.
     seen: dict[str, set[float]] = defaultdict(set)
-    noted: dict[tuple[str, str], set[float]] = defaultdict(set)
     for (prompt, _), position in last_turns(keys).items():
         seen[prompt].add(float(rewards[position]))
-    for group, step in zip(_group_of_turns(keys, positions), steps or (), strict=False):
+    return {prompt for prompt, values in seen.items() if len(values) == 1}
+
+
+def prompts_with_step_spread(keys: Sequence[str], steps: Sequence[float | None], positions: Sequence[str]) -> set[str]:
+    """Return the prompts with different rewards (``steps``) of the same turn (:func:`step_advantages`)."""
+    groups = _steps_of_turns(keys, steps, positions)
+    return {prompt for (prompt, _), values in groups.items() if len(set(values)) > 1}
+
+
+def _steps_of_turns(
+    keys: Sequence[str], steps: Sequence[float | None], positions: Sequence[str]
+) -> dict[tuple[str, str], list[float]]:
+    """Return the rewards of the same turn in the rollouts of a prompt, by prompt and position."""
+    groups: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for key, step, position in zip(keys, steps, positions, strict=True):
         if step is not None:
-            noted[group].add(step)
-    spread = {prompt for (prompt, _), values in noted.items() if len(values) > 1}
-    return {prompt for prompt, values in seen.items() if len(values) == 1} - spread
-
-
-def _group_of_turns(keys: Sequence[str], positions: Sequence[str] | None) -> list[tuple[str, str]]:
-    """Return for each row its prompt and the position of its turn, which is the turn's number if not known."""
-    rows = [RowName.of(key) for key in keys]
-    if positions is None:
-        positions = [str(row.turn) for row in rows]
-    return [(row.prompt, position) for row, position in zip(rows, positions, strict=True)]
+            groups[RowName.of(key).prompt, position].append(step)
+    return groups

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from memagent_lib.data import data_hash
 from memagent_lib.errors import MissingFile, UserError
-from memagent_lib.evaluation import Result, read_results
+from memagent_lib.evaluation import Result
 from memagent_lib.journal import append_record
 from memagent_lib.models import WEIGHTS_FILE
 from memagent_lib.paths import read_lines, write_atomically
@@ -232,11 +232,6 @@ def save_rollout(traces: Path, result: Result, step: int) -> None:
 def rollout_files(traces: Path) -> list[Path]:
     """Return the files that :func:`save_rollout` writes, one per step, in order of steps."""
     return [file for _, file in sorted(_numbered(traces, "step_*.jsonl"))]
-
-
-def load_rollouts(traces: Path) -> list[Result]:
-    """Return the rollouts that training saved, in order of steps; their metadata has ``step``."""
-    return [result for file in rollout_files(traces) for result in read_results(file)]
 
 
 @contextmanager

@@ -37,6 +37,7 @@ from memagent_lib.rl.advantages import (
     RowName,
     last_turns,
     prompt_name,
+    prompts_with_step_spread,
     prompts_without_spread,
     row_advantages,
     step_advantages,
@@ -149,11 +150,10 @@ class MemAgentTrainer(PPOTrainerSync):
                 raise RolloutError(f"the readings of {failed} prompts failed in step {self.global_steps}; see the log")
 
     def _prompts_without_spread(self, batch: KVBatchMeta) -> set[str]:
-        rewards = self._rewards(batch)
-        equal = prompts_without_spread(batch.keys, rewards)
+        equal = prompts_without_spread(batch.keys, self._rewards(batch))
         turns = self._turn_rewards(batch)
         for steps in turns.steps.values():
-            equal &= prompts_without_spread(batch.keys, rewards, steps, turns.positions)
+            equal -= prompts_with_step_spread(batch.keys, steps, turns.positions)
         return equal
 
     def _without(self, batch: KVBatchMeta, prompts: set[str]) -> KVBatchMeta:

@@ -6,6 +6,7 @@ from memagent_lib.rl.advantages import (
     Credit,
     last_turns,
     length_penalty,
+    prompts_with_step_spread,
     prompts_without_spread,
     row_advantages,
     step_advantages,
@@ -55,14 +56,15 @@ def test_prompts_whose_rollouts_all_scored_alike_are_found():
 
 # One fact, in the first of three chunks. Rollout 0 retains it, 1 notes it and loses it in the second, 2 never notes it.
 STEP_KEYS = [f"a_{rollout}_{turn}" for rollout in range(3) for turn in range(3)]
+POSITIONS = ["0", "1", "2"] * 3
 STEPS = [1.0, 1.0, 1.0, 1.0, 0.0, None, 0.0, None, None]
 
 
 def test_a_turns_evidence_is_compared_with_the_same_turn():
     first, second = [1 - 2 / 3, 1 - 2 / 3, -2 / 3], [0.5, -0.5, 0.0]  # of the second turn, 2 had nothing to keep
     wanted = [first[0], second[0], 0.0, first[1], second[1], 0.0, first[2], second[2], 0.0]
-    assert step_advantages(STEP_KEYS, STEPS) == pytest.approx(wanted)
-    assert step_advantages(["a_0_0", "b_0_0"], [1.0, 0.0]) == [0.0, 0.0], "another prompt is no comparison"
+    assert step_advantages(STEP_KEYS, STEPS, POSITIONS) == pytest.approx(wanted)
+    assert step_advantages(["a_0_0", "b_0_0"], [1.0, 0.0], ["0", "0"]) == [0.0, 0.0], "another prompt is no comparison"
 
 
 def test_turns_are_compared_by_position_where_readings_differ():
@@ -70,16 +72,14 @@ def test_turns_are_compared_by_position_where_readings_differ():
     positions = ["chunk 0", "answer", "chunk 0", "chunk 1", "answer"]
     steps = [1.0, 1.0, 0.5, 0.25, 0.0]
     assert step_advantages(keys, steps, positions) == [0.25, 0.5, -0.25, 0.0, -0.5]
-    assert step_advantages(keys, steps) == [0.25, 0.375, -0.25, -0.375, 0.0]
-    alike = [1.0, 0.5, 1.0, 0.25, 0.5]
-    assert prompts_without_spread(keys, [0.0] * 5, alike, positions) == {"a"}
-    assert prompts_without_spread(keys, [0.0] * 5, alike) == set()
+    assert prompts_with_step_spread(keys, steps, positions) == {"a"}
+    assert prompts_with_step_spread(keys, [1.0, 0.5, 1.0, 0.25, 0.5], positions) == set()
 
 
 def test_equal_scores_have_spread_where_memories_differ():
     assert prompts_without_spread(STEP_KEYS, [0.0] * 9) == {"a"}
-    assert prompts_without_spread(STEP_KEYS, [0.0] * 9, STEPS) == set()
-    assert prompts_without_spread(STEP_KEYS, [0.0] * 9, [1.0, 0.0, None] * 3) == {"a"}
+    assert prompts_with_step_spread(STEP_KEYS, STEPS, POSITIONS) == {"a"}
+    assert prompts_with_step_spread(STEP_KEYS, [1.0, 0.0, None] * 3, POSITIONS) == set()
 
 
 def test_the_last_turn_is_found_by_number_not_by_order():

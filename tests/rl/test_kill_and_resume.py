@@ -20,9 +20,9 @@ pytest.importorskip("vllm")
 from pocket import pocket_task
 
 from memagent_lib.data import make, save
+from memagent_lib.evaluation import read_results
 from memagent_lib.paths import root
 from memagent_lib.rl import TrainingRun, TrainingState, attach
-from memagent_lib.rl.run_folder import load_rollouts
 from memagent_lib.text import Tokenizer
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
@@ -155,7 +155,7 @@ def test_its_losses_are_those_of_a_run_that_was_not_killed(untouched, resumed, n
 def texts(run: TrainingRun) -> dict[tuple[int, str], list[str]]:
     return {
         (result.example.metadata["step"], result.example.id): [turn.reply.text for turn in result.trace.turns]
-        for result in load_rollouts(run.folder.traces)
+        for result in read_results(run.folder.traces)
     }
 
 

@@ -99,8 +99,7 @@ def of_run(trained: Path, original: Path, **model) -> tuple:
 
 
 def test_an_export_replaces_no_adapter_that_it_finds(adapted, tmp_path):
-    from memagent_lib.rl import RunFolder, export_checkpoint
-    from memagent_lib.rl.run.export import ExportError
+    from memagent_lib.rl import RunError, RunFolder, export_checkpoint
 
     model, folder = adapted
     run = RunFolder(tmp_path / "run")
@@ -113,7 +112,7 @@ def test_an_export_replaces_no_adapter_that_it_finds(adapted, tmp_path):
     first = (tmp_path / "one-adapter" / "adapter_model.safetensors").read_bytes()
     export_checkpoint(run.path, target=tmp_path / "two")
     assert (tmp_path / "two-adapter" / "adapter_model.safetensors").read_bytes() == first
-    with pytest.raises(ExportError, match="exists"):
+    with pytest.raises(RunError, match="exists"):
         export_checkpoint(run.path, target=tmp_path / "model")
     assert [path.name for path in sorted(tmp_path.iterdir()) if path.name.startswith(".")] == []
     assert all((tmp_path / found).is_dir() for found in ("adapter", "one.old", "one.part"))

@@ -10,8 +10,8 @@ pytest.importorskip("verl")
 pytest.importorskip("vllm")
 
 from memagent_lib.data import Example, Span, save
+from memagent_lib.evaluation import read_results
 from memagent_lib.rl import Recipe, RunError, TrainingRun, TrainingState, attach, launch
-from memagent_lib.rl.run_folder import load_rollouts
 from memagent_lib.text import Tokenizer, chunks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -208,7 +208,7 @@ def test_the_trained_policy_loads_and_has_moved(finished):
 
 
 def test_traces_of_the_rollouts_are_saved(finished):
-    saved = load_rollouts(finished.folder.traces)
+    saved = read_results(finished.folder.traces)
     for step in range(1, STEPS + 1):
         of_step = [result for result in saved if result.example.metadata["step"] == step]
         assert 1 <= len(of_step) <= 4

@@ -115,13 +115,11 @@ def test_reused_log_probs_need_one_optimizer_step(recipe):
         Recipe.load(recipe, [reuse, f"verl.{MINI_BATCH}=64"])
 
 
-def test_a_slip_in_a_name_of_verls_is_answered_with_the_name():
+def test_a_name_that_verl_does_not_know_is_added_only_on_request():
     pytest.importorskip("verl")
-    with pytest.raises(SettingsError, match=r"no setting 'trainer.nnode'.*'\+trainer\.nnode'"):
+    with pytest.raises(SettingsError, match=r"trainer\.nnode"):
         compose({"trainer.nnode": 2})
     assert compose({"+trainer.nnode": 2}).trainer.nnode == 2
-    with pytest.raises(SettingsError, match=rf"no setting '{LR}s' \({LR}"):
-        compose({f"{LR}s": 1e-4})
     assert compose({"trainer.save_freq": "null"}).trainer.save_freq is None
 
 

@@ -83,23 +83,20 @@ def _located(model: str) -> str:
     return str(path) if looks_like_path(model) and not path.exists() else find_model(model)
 
 
-def check(recipe: Recipe, folder: RunFolder, device: str, resume: bool) -> Any:
+def check(recipe: Recipe, folder: RunFolder, device: str, resume: bool, without_data: bool = False) -> Any:
     """Check a resolved recipe and its folder, and return verl's whole configuration.
 
-    Raises :class:`SettingsError`, :class:`BudgetError` or :class:`RunError` if the run could not finish.
+    Raises :class:`SettingsError`, :class:`BudgetError` or :class:`RunError` if the run could not finish. With
+    ``without_data``, files of examples may be missing.
     """
     check_leftovers(folder, resume)
     for path in (*recipe.data.files, *recipe.data.eval):
-        if not Path(path).is_file():
+        if Path(path).is_file():
+            check_data(path, recipe)
+        elif not without_data:
             raise SettingsError(f"no examples at {path}; the recipe's first lines have the command that makes them")
-        check_data(path, recipe)
     if resume and folder.latest_checkpoint():
         _check_unchanged(recipe, folder)
-    return check_model(recipe, folder, device)
-
-
-def check_model(recipe: Recipe, folder: RunFolder, device: str) -> Any:
-    """Check the model, its adapter, the window and verl's settings; return verl's whole configuration."""
     model = recipe.model.path
     if recipe.adapter:
         rank = require_adapter_of(Path(model), Path(recipe.adapter))["r"]
@@ -189,12 +186,8 @@ def dry_run(recipe: Recipe, run_folder: str | Path, resume: bool = False) -> Ite
     require_training()
     folder = RunFolder(absolute(run_folder))
     recipe = resolved(recipe, folder)
-    check_leftovers(folder, resume)
     device = "cpu" if recipe.model.device == "cpu" else "cuda"
-    verl = check_model(recipe, folder, device)
-    for path in (*recipe.data.files, *recipe.data.eval):
-        if Path(path).is_file():
-            check_data(path, recipe)
+    verl = check(recipe, folder, device, resume, without_data=True)
     actor = verl.actor_rollout_ref.actor
     yield f"model    {recipe.model.path} on {recipe.nodes * recipe.workers} x {device}"
     yield f"window   {encoder_of(recipe).window:,} tokens; micro-batches of {actor.ppo_max_token_len_per_gpu:,}"

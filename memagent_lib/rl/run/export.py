@@ -8,35 +8,28 @@ from pathlib import Path
 from typing import Any
 
 from memagent_lib.agent import AgentSettings
-from memagent_lib.errors import UserError
-from memagent_lib.models import TOKENIZER_FILES, merged_weights, name_of, record_base, save_adapter, weight_files
+from memagent_lib.models import TOKENIZER_FILES, merged_weights, name_of, record_base, save_adapter
 from memagent_lib.paths import absolute, apply_umask, display, write_atomically
 from memagent_lib.prompts import Template
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.run_folder import Checkpoint, RunFolder
-
-
-class ExportError(UserError, ValueError):
-    """A run has no such checkpoint, or the folder to export to is taken."""
+from memagent_lib.rl.run_folder import Checkpoint, RunError, RunFolder
 
 
 def export_checkpoint(run: str | Path, step: int | None = None, target: str | Path = "") -> Path:
     """Export a checkpoint of the run in the folder ``run``, which may be stopped or still training; return its folder.
 
     ``step`` is by default that of the last checkpoint, and ``target`` is ``step_N/model`` in the run's folder. Raises
-    :class:`ExportError` if the run has no such checkpoint, or if ``target`` exists.
+    :class:`RunError` if the run has no such checkpoint, or if ``target`` exists.
     """
     folder = RunFolder(absolute(run))
-    if not folder.config.is_file():
-        raise ExportError(f"no training run at {display(folder.path)}")
     found = {checkpoint.step: checkpoint for checkpoint in folder.whole_checkpoints()}
     if not found or (step is not None and step not in found):
         steps = ", ".join(map(str, found)) or "none"
-        raise ExportError(f"no checkpoint of step {step or 'N'} in {display(folder.path)}; its checkpoints: {steps}")
+        raise RunError(f"no checkpoint of step {step or 'N'} in {display(folder.path)}; its checkpoints: {steps}")
     checkpoint = found[max(found) if step is None else step]
     to = absolute(target) if target else folder.path / f"step_{checkpoint.step}" / "model"
     if to.exists() or adapter_beside(to).exists():
-        raise ExportError(f"{display(to)} or its adapter exists; export to another folder with --out")
+        raise RunError(f"{display(to)} or its adapter exists; export to another folder with --out")
     to.parent.mkdir(parents=True, exist_ok=True)
     save_policy(checkpoint, folder.recipe()[0], to)
     return to
@@ -112,15 +105,10 @@ def _replace(folder: Path, new: Path) -> None:
 
 
 def weights_of(model: Path) -> dict[str, Any]:
-    """Load all weights from a folder's safetensors files, or from its older files, and return them by name."""
-    import torch
+    """Load all weights from a folder's safetensors files and return them by name."""
     from safetensors.torch import load_file
 
-    weights = {}
-    for file in weight_files(model):
-        safe = file.suffix == ".safetensors"
-        weights |= load_file(file) if safe else torch.load(file, "cpu", weights_only=True)
-    return weights
+    return {name: weight for file in model.glob("*.safetensors") for name, weight in load_file(file).items()}
 
 
 def whole_weights(actor: Path) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from which verl builds agent loops. It starts no process, and loads verl only in
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import io
 import json
@@ -38,7 +37,7 @@ from memagent_lib.rl.verl.verl_keys import (
     SAVED,
     TEST_FREQ,
 )
-from memagent_lib.settings import SettingsError, flatten
+from memagent_lib.settings import SettingsError
 from memagent_lib.system import LOCAL
 
 AGENT_FILE = "agent_loop.json"
@@ -72,19 +71,17 @@ def compose(settings: dict[str, Any]) -> Any:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_module
     from omegaconf import OmegaConf
+    from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = hydra_compose("ppo_trainer")
     for name, value in settings.items():
         key = name.removeprefix("+")
-        parent, _, leaf = key.rpartition(".")
-        table = OmegaConf.select(config, parent) if parent else config
-        known = set(table or ())  # a set, because `in` on the table overlooks values that are still missing (???)
-        if leaf not in known and not name.startswith("+") and parent != CHAT_TEMPLATE:
-            names = flatten(OmegaConf.to_container(config, resolve=False))
-            near = ", ".join(difflib.get_close_matches(key, names, n=3)) or "none is near"
-            raise SettingsError(f"verl has no setting {key!r} ({near}); to add it, write '+{key}'")
-        OmegaConf.update(config, key, None if value == NULL else value, force_add=True, merge=True)
+        added = name.startswith("+") or key.startswith(f"{CHAT_TEMPLATE}.")
+        try:
+            OmegaConf.update(config, key, None if value == NULL else value, force_add=added, merge=True)
+        except (ConfigAttributeError, ConfigKeyError):
+            raise SettingsError(f"verl has no setting {key!r}; to add it, write '+{key}'") from None
     return config
 
 
