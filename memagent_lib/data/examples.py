@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from memagent_lib.errors import one_line
 from memagent_lib.scoring import judge_named
 
 
@@ -92,3 +94,13 @@ def data_hash(path: str | Path) -> str:
     """Return the first 16 hex digits of a file's SHA-256. Runs log it to identify their data."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+@contextmanager
+def naming_errors(where: str | Path, expected: str) -> Iterator[None]:
+    """Turn any error that a foreign or damaged file causes into a ``ValueError`` that names its place."""
+    try:
+        yield
+    except Exception as error:  # a record may have any shape
+        reason = f"no field {error}" if isinstance(error, KeyError) else one_line(error)
+        raise ValueError(f"{where}: not {expected}, or damaged: {reason}") from error

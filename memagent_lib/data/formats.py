@@ -8,14 +8,13 @@ model or tokenizer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from memagent_lib.data import own_records
-from memagent_lib.data.examples import Example
+from memagent_lib.data.examples import Example, naming_errors
 from memagent_lib.data.pools import Pool, read_once
 from memagent_lib.data.published_files import hotpot_pool, memagent_examples, ruler_examples, squad_pool
 from memagent_lib.data.records import records
@@ -87,33 +86,19 @@ def require_file(path: str | Path) -> None:
 def read_original(path: str | Path, form: str, **options: Any) -> Iterator[Example | None]:
     """Yield the examples of a file in the format ``form`` in order, None for questions marked as unanswerable.
 
-    A missing file raises an error at once. Iteration raises ``ValueError`` for a record that cannot be read.
+    Raises :class:`MissingFile`, and ``ValueError`` for a record that cannot be read.
     """
-    require_file(path)
-    return _examples(form, path, options)
-
-
-def read_pool(path: str | Path, form: str) -> Pool:
-    """Return a file's documents and questions as a pool. Raises ``ValueError`` if its format has no pool."""
     known = format_named(form)
     require_file(path)
-    if known.pool is None:
-        raise ValueError(f"the documents of {known.files} have a length of their own; leave it out")
-    with _errors_name(path, known):
-        return read_once(known.pool, path)
-
-
-def _examples(form: str, path: str | Path, options: Mapping[str, Any]) -> Iterator[Example | None]:
-    known = format_named(form)
     if known.pool:
         pool = read_pool(path, form)
-        with _errors_name(path, known):
+        with naming_errors(path, known.files):
             yield from [pool.own_example(question, form) for question in pool.questions]
         return
     number = 0
     found = records(path)
     while True:
-        with _errors_name(f"{path}, record {number + 1}", known):
+        with naming_errors(f"{path}, record {number + 1}", known.files):
             record = next(found, None)
             if record is None:
                 break
@@ -127,11 +112,11 @@ def _examples(form: str, path: str | Path, options: Mapping[str, Any]) -> Iterat
         raise ValueError(f"{path}: expected {known.files}, found a file without records")
 
 
-@contextmanager
-def _errors_name(where: str | Path, known: Format) -> Iterator[None]:
-    """Turn any error that a record of an unexpected shape causes into a ``ValueError`` that names its place."""
-    try:
-        yield
-    except Exception as error:
-        missing = f"no field {error}" if isinstance(error, KeyError) else str(error)
-        raise ValueError(f"{where}: not as in {known.files}: {missing}") from error
+def read_pool(path: str | Path, form: str) -> Pool:
+    """Return a file's documents and questions as a pool. Raises ``ValueError`` if its format has no pool."""
+    known = format_named(form)
+    require_file(path)
+    if known.pool is None:
+        raise ValueError(f"the documents of {known.files} have a length of their own; leave it out")
+    with naming_errors(path, known.files):
+        return read_once(known.pool, path)

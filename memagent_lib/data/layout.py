@@ -9,7 +9,8 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from functools import lru_cache
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 from memagent_lib.data.examples import Span
@@ -76,19 +77,13 @@ class Meter:
 
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer = tokenizer
-        self._anchor_tokens = tokenizer.count(_ANCHOR)
-        self._costs: dict[str, int] = {}
+        anchor_tokens = tokenizer.count(_ANCHOR)
+        self._cost = lru_cache(_KNOWN_UNITS)(lambda unit: tokenizer.count(_ANCHOR + unit) - anchor_tokens)
 
     def cost(self, text: str, separator: str = " ") -> int:
         """Return the number of tokens that ``separator + text`` adds to a document that ends in a full stop."""
         # The separator belongs to the unit, because tokenizers merge a space with the word after it.
-        unit = separator + text
-        known = self._costs.get(unit)
-        if known is None:
-            known = self.tokenizer.count(_ANCHOR + unit) - self._anchor_tokens
-            if len(self._costs) < _KNOWN_UNITS:
-                self._costs[unit] = known
-        return known
+        return self._cost(separator + text)
 
     def count(self, text: str) -> int:
         """Return the number of tokens of a text. Long texts are counted in blocks cut before a space."""
@@ -206,15 +201,13 @@ def join(parts: Sequence[str], positions: Sequence[int], separator: str, numbere
 
     A span does not include the heading.
     """
-    headings = [heading(number) if numbered else "" for number in range(1, len(parts) + 1)]
-    starts = []
-    end = 0
-    for above, part in zip(headings, parts, strict=True):
-        start = end + len(above)
-        starts.append(start)
-        end = start + len(part) + len(separator)
-    text = separator.join(above + part for above, part in zip(headings, parts, strict=True))
-    return Layout(text, [Span(starts[i], starts[i] + len(parts[i])) for i in positions], list(positions))
+    texts = [heading(number) + part if numbered else part for number, part in enumerate(parts, 1)]
+    ends = list(accumulate(len(text) + len(separator) for text in texts))
+    spans = []
+    for i in positions:
+        end = ends[i] - len(separator)
+        spans.append(Span(end - len(parts[i]), end))
+    return Layout(separator.join(texts), spans, list(positions))
 
 
 def insert(

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memagent_lib.data.examples import Example
-from memagent_lib.errors import MissingFile, one_line
+from memagent_lib.data.examples import Example, naming_errors
+from memagent_lib.errors import MissingFile
 from memagent_lib.paths import replacing, require_replaceable, shortest_ends
 from memagent_lib.text import Tokenizer
 
@@ -100,7 +99,7 @@ def stream(path: str | Path, limit: int | None = None) -> Iterator[Example]:
     file = pq.ParquetFile(_checked(path), read_dictionary=["document"])
     read = 0
     for group in range(file.num_row_groups):
-        with _errors_name(f"{path}, example {read + 1:,} or later"):
+        with naming_errors(f"{path}, example {read + 1:,} or later", "a file of examples"):
             for example in _read_group(file, group):
                 if read == limit:
                     return
@@ -114,7 +113,7 @@ def stream_records(path: str | Path) -> Iterator[dict[str, Any]]:
 
     columns = [name for name in COLUMNS if name != "document"]
     file = pq.ParquetFile(_checked(path))
-    with _errors_name(path):
+    with naming_errors(path, "a file of examples"):
         for batch in file.iter_batches(GROUP_ROWS, columns=columns):
             yield from batch.to_pylist()
 
@@ -222,7 +221,7 @@ def _checked(path: str | Path) -> Path:
         raise IsADirectoryError(f"{path} is a folder; name the files of examples in it, as {path}/*.parquet")
     if not path.is_file():
         raise MissingFile(f"no examples at {path}; make some with: memagent data TASK --out {shlex.quote(str(path))}")
-    with _errors_name(path):
+    with naming_errors(path, "a file of examples"):
         found = pq.read_schema(path).names
     missing = [name for name in COLUMNS if name not in found]
     if missing:
@@ -231,12 +230,3 @@ def _checked(path: str | Path) -> Path:
             f"memagent data --from FORMAT {shlex.quote(str(path))} --out FILE.parquet"
         )
     return path
-
-
-@contextmanager
-def _errors_name(where: str | Path) -> Iterator[None]:
-    """Turn the errors that a damaged file causes, in pyarrow or in a record, into a ``ValueError`` that names it."""
-    try:
-        yield
-    except (ValueError, OSError, LookupError, TypeError, AttributeError) as error:  # pyarrow's errors are among them
-        raise ValueError(f"{where}: not a file of examples, or damaged ({one_line(error)}); make it again") from error

@@ -78,7 +78,7 @@ class FileReading:
             "documents/file_reading.html",
             answers=[_answer(self, question) for question in self.questions],
             numbers=_numbers(self),
-            warnings=_of_reading(self) + self.document.notes + self.document.left_out,
+            warnings=_of_reading(self) + self.document.notes,
             history=_history(self),
         )
 

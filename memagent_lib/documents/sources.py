@@ -77,9 +77,7 @@ class Document:
         if missing or not paths:
             raise DocumentError(f"no file or folder {missing}; give at least one that exists (a pipe is not read)")
         self.notes: list[str] = []
-        """One line for each flaw in the text of the files that are read: pages without text, hidden passages, ..."""
-        self.left_out: list[str] = []
-        """One line for each file of a folder that is not read, with the reason."""
+        """One line for each file that is not read, and for each gap in the text of others, such as a scanned page."""
         self._files: list[tuple[str, Converted]] = []
         files = [file for path in paths for file in (self._inside(path) if path.is_dir() else [path])]
         if len({os.path.abspath(file) for file in files}) < len(files):
@@ -115,7 +113,7 @@ class Document:
         return sorted(found, key=lambda path: ([_natural_order(part) for part in path.parts], path))
 
     def _leave_out(self, path: str | Path, reason: object) -> None:
-        self.left_out.append(f"left out: {_printable(path)} ({reason})")
+        self.notes.append(f"left out: {_printable(path)} ({reason})")
 
     def _add(self, file: Path, name: str, encoding: str | None, is_named: bool) -> None:
         try:
@@ -142,12 +140,10 @@ class Document:
 
     @property
     def warnings(self) -> list[str]:
-        """The first :data:`MOST_WARNINGS` of ``notes`` and of ``left_out``, and how many more there are."""
-        warnings = self.notes[:MOST_WARNINGS] + self.left_out[:MOST_WARNINGS]
-        more = len(self.notes) + len(self.left_out) - len(warnings)
-        if more:
-            warnings.append(f"and {more:,} more files or pages are left out or incomplete")
-        return warnings
+        """The first :data:`MOST_WARNINGS` of ``notes``, and how many more there are."""
+        more = len(self.notes) - MOST_WARNINGS
+        last = [f"and {more:,} more files or pages are left out or incomplete"] if more > 0 else []
+        return self.notes[:MOST_WARNINGS] + last
 
     def blocks(self) -> Iterator[str]:
         """Yield the text block by block and extend ``parts`` accordingly. Each call starts from the beginning.
@@ -180,7 +176,7 @@ class Document:
             raise self._no_text()
 
     def _no_text(self) -> DocumentError:
-        reasons = "; ".join([*self.notes, *self.left_out][:3])
+        reasons = "; ".join(self.notes[:3])
         return DocumentError(f"no text to read in {self.names[:3]}: {reasons or 'they are blank'}")
 
     def locate(self, offset: int) -> SourcePosition:

@@ -34,7 +34,7 @@ _START = re.compile(
     rf"(?=[.\d{_VULGAR}])"
 )
 _GROUPED = re.compile(r"\d{1,3}([, '\u00a0\u2009\u202f])\d{3}(?:\1\d{3})*(?:\.\d+)?(?![\d,]\d|\d)")
-_CONTINENTAL = re.compile(r"\d{1,3}(?:\.\d{3})+,\d+")
+_CONTINENTAL = re.compile(r"\d{1,3}(\.)\d{3}(?:\.\d{3})*,\d+")
 _DECIMAL = re.compile(r"\d*\.\d+|(?<!\d,)\d+,\d+(?!,?\d)|\d+")
 _BELOW = re.compile(r"\s?/\s?(\d{1,30})(?![\d/])")
 _MIXED = re.compile(r"\s(\d{1,2})/(\d{1,2})(?![\d/])")
@@ -130,11 +130,7 @@ def _magnitude(text: str, start: int) -> tuple[Fraction | None, int]:
     end = digits.end() if digits else start
     value = None
     if digits:
-        grouping = ""
-        if digits.re is _GROUPED:
-            grouping = digits[1]
-        elif digits.re is _CONTINENTAL:
-            grouping = "."
+        grouping = digits[1] if digits.re is not _DECIMAL else ""
         value = Fraction(digits[0].replace(grouping, "").replace(",", "."))
     if text[end : end + 1] and text[end] in _VULGAR:
         # unicodedata gives ⅓ as a float, whose nearest fraction with a small denominator is meant.

@@ -293,9 +293,9 @@ def test_unknown_formats_and_files_that_are_none_are_errors(tmp_path):
     with pytest.raises(ValueError, match="no format 'csv'; choose from babilong, beam, graphwalks"):
         format_named("csv")
     with pytest.raises(FileNotFoundError, match="no file"):
-        read_original(tmp_path / "x", "squad")
+        read(tmp_path / "x", "squad")
     with pytest.raises(IsADirectoryError, match="folder"):
-        read_original(tmp_path, "plain")
+        read(tmp_path, "plain")
     with pytest.raises(ValueError, match="length of their own"):
         read_pool(lines(tmp_path / "x.jsonl", RECORDS["plain"]), "plain")
     for form in set(FORMATS) - {"hotpot", "squad"}:

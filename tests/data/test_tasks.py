@@ -25,17 +25,7 @@ KINDS = ("needle", "multivalue", "multikey", "bridge", "update", "chain", "mix")
 EVERY = [*TASKS, *(task(kind) for task in (pocket_task, fair_task) for kind in KINDS)]
 OFFLINE = [name for name, preset in TASKS.items() if not preset.needs]
 MADE = [name for name in EVERY if not preset(name).needs]
-RULER = {  # haystack, kinds of key and value, and how many keys, values and queries, from RULER's synthetic.yaml
-    "niah_single_1": ("noise", "words", "numbers", 1, 1, 1),
-    "niah_single_2": ("essays", "words", "numbers", 1, 1, 1),
-    "niah_single_3": ("essays", "words", "uuids", 1, 1, 1),
-    "niah_multikey_1": ("essays", "words", "numbers", 4, 1, 1),
-    "niah_multikey_2": ("needles", "words", "numbers", 1, 1, 1),
-    "niah_multikey_3": ("needles", "uuids", "uuids", 1, 1, 1),
-    "niah_multivalue": ("essays", "words", "numbers", 1, 4, 1),
-    "niah_multiquery": ("essays", "words", "numbers", 4, 1, 4),
-}
-ESSAYS = [name for name, (haystack, *_) in RULER.items() if haystack == "essays"]
+ESSAYS = [name for name, preset in TASKS.items() if "haystack" in preset.needs]
 SIZE = {
     "needle": {"chunks": 2, "chunk_tokens": 160},
     "fwe": {"length_tokens": 2000},
@@ -62,17 +52,6 @@ def short(name: str) -> str:
 def examples(name: str, tokenizer, seed: int = 3, n: int = 2) -> list[Example]:
     own = preset(name).chunk_tokens
     return list(make(name, n, seed, tokenizer, chunks=2, chunk_tokens=4200 if own == 5000 else 2 * own))
-
-
-def test_rulers_thirteen_tasks_have_rulers_parameters():
-    for name, expected in RULER.items():
-        task = TASKS[name].task
-        assert (task.haystack, task.key_kind, task.value_kind, task.keys, task.values, task.queries) == expected
-    assert (TASKS["vt"].task.chains, TASKS["vt"].task.hops) == (1, 4)
-    assert TASKS["cwe"].task.common == 10
-    assert (TASKS["fwe"].task.alpha, TASKS["fwe"].task.top) == (2.0, 3)
-    assert (TASKS["qa_1"].task.kind, TASKS["qa_2"].task.kind) == ("squad", "hotpot")
-    assert sum(preset.family == "RULER" for preset in TASKS.values()) == 13
 
 
 @pytest.mark.parametrize("name", EVERY, ids=short)

@@ -54,8 +54,8 @@ def test_files_of_a_folder_left_out_are_named_with_the_reason(tmp_path):
     text, document = text_of(tmp_path)
     assert text == "[a.txt]\ntext\n\n[b.txt]\ntext"
     for name in ("contract.docx", "empty.txt", ".git", "broken.txt", "loop", "pipe"):
-        assert sum(f"{tmp_path / name} (" in line for line in document.left_out) == 1, name
-    assert document.warnings == document.left_out and len(document.left_out) == 6
+        assert sum(f"{tmp_path / name} (" in line for line in document.notes) == 1, name
+    assert document.warnings == document.notes and len(document.notes) == 6
 
 
 def test_a_document_that_follows_another_is_placed_after_it(tmp_path):
