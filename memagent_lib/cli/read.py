@@ -36,7 +36,7 @@ examples:
 @click.option("--question", "questions", metavar="TEXT", multiple=True, help="A question; repeat it for more.")
 @agent_options
 @reader_option
-@click.option("--encoding", metavar="NAME", help="Read text, HTML and XML in this encoding: utf-8, cp1252, ...")
+@click.option("--encoding", metavar="NAME", help="Read text and HTML in this encoding: utf-8, cp1252, ...")
 @click.option("--journal", metavar="FILE", help="Save finished turns; the same command continues after a crash.")
 @click.option("--previous", metavar="FILE", help="Continue the reading that --save wrote, with these files.")
 @click.option("--save", metavar="FILE", help="Save this reading, for a later --previous.")

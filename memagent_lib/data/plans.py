@@ -16,16 +16,7 @@ from typing import Annotated, Any, NamedTuple, Protocol
 from annotated_types import Ge, Interval
 
 from memagent_lib.data.examples import Example, Span
-from memagent_lib.data.layout import (
-    Layout,
-    Length,
-    Meter,
-    Statement,
-    heading,
-    insert,
-    longest,
-    numbered_documents,
-)
+from memagent_lib.data.layout import Layout, Length, Meter, Statement, heading, insert, longest, numbered_documents
 
 COUNTED_TOKENS = 1 << 17
 """The longest document that is tokenised as a whole, in tokens. The sample of a longer one has half this size."""

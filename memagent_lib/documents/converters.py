@@ -26,15 +26,7 @@ from typing import Any, BinaryIO
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
-from memagent_lib.documents.encodings import (
-    Converted,
-    Piece,
-    Source,
-    Unreadable,
-    archive_of,
-    encoding_of,
-    mark_of,
-)
+from memagent_lib.documents.encodings import Converted, Piece, Source, Unreadable, archive_of, encoding_of, mark_of
 from memagent_lib.documents.html_text import html_text
 from memagent_lib.documents.word_text import word_text
 from memagent_lib.errors import one_line
@@ -46,12 +38,12 @@ SAME_WORDS = 0.7
 ROWS_PER_HEADER = 40
 STAMP_CHARS = 100
 """On a page that a picture covers, less printed text than this may be a stamp or page number on a scan."""
-READ = "text, HTML, XML, JSON, PDF, Word (.docx), RTF, EPUB, e-mail, notebooks, spreadsheets and CSV"
+READ = "text, HTML, JSON, PDF, Word (.docx), RTF, EPUB, e-mail, notebooks, spreadsheets and CSV"
 # Ligatures, soft hyphens and the bullets of Word's lists, which no search finds.
 _SPELLED = {0xFB00: "ff", 0xFB01: "fi", 0xFB02: "fl", 0xFB03: "ffi", 0xFB04: "ffl", 0xAD: "", 0xF0B7: "•", 0xF0A7: "•"}
 _UNKNOWN = re.compile(r"[\x00-\x08\x0e-\x1f\ue000-\uf8ff]")
 _IN_ARCHIVES = {"word/": "docx", "xl/": "spreadsheet", "META-INF/container.xml": "epub", "content.xml": "spreadsheet"}
-_SUFFIXES = {".htm": "html", ".html": "html", ".xhtml": "html", ".xml": "xml", ".csv": "csv", ".tsv": "csv"}
+_SUFFIXES = {".htm": "html", ".html": "html", ".xhtml": "html", ".csv": "csv", ".tsv": "csv"}
 _SUFFIXES |= {".json": "json", ".jsonl": "json", ".ipynb": "ipynb", ".eml": "mail", ".mbox": "mail"}
 _UNSAVED = re.compile(rb'<c(?![^>]*t="str")[^>]*><f[^<]*(?:/>|</f>)(?:<v/>|<v></v>)?</c>')
 _HTML_START = re.compile(rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<(!doctype\s+html|html)\b", re.I | re.S)
@@ -64,7 +56,7 @@ _MAIL_HEADER = re.compile(rb"^(?:Received|Message-ID|MIME-Version|Return-Path|De
 def convert(path: str | Path, name: str | None = None, encoding: str | None = None) -> Converted:
     """Convert a file to text.
 
-    ``encoding`` is that of text, HTML, XML and JSON. By default it is detected. Raises :class:`Unreadable`
+    ``encoding`` is that of text, HTML and JSON. By default it is detected. Raises :class:`Unreadable`
     if the file's format is not read, or if it is damaged, encrypted or too large.
     """
     path = Path(path)
@@ -116,8 +108,6 @@ def format_of(source: Source) -> str:
         raise Unreadable(f"not in a format that is read ({READ}); convert it, for instance to PDF or .docx")
     if _HTML_START.match(head):
         return "html"
-    if head.lstrip().startswith(b"<?xml"):
-        return "xml"
     if _MAIL_START.match(head) and _MAIL_HEADER.search(head):
         return "mail"
     return _SUFFIXES.get(Path(source.name).suffix.lower(), "text")
@@ -249,15 +239,6 @@ def _note_gaps(source: Source, stream: BinaryIO) -> None:
 
 def page_text(source: Source) -> Iterator[Piece]:
     yield Piece(html_text(source.text(), source.name, source.notes))
-
-
-def xml_text(source: Source) -> Iterator[Piece]:
-    # Decoded, because ElementTree takes bytes in few encodings.
-    root = ElementTree.fromstring(source.text())
-    if any(element.attrib for element in root.iter()):
-        source.notes.append(f"attributes left out from {source.name}")
-    lines = (" ".join(text.split()) for text in root.itertext())
-    yield Piece("".join(f"{line}\n" for line in lines if line))
 
 
 def json_text(source: Source) -> Iterator[Piece]:
@@ -464,6 +445,5 @@ CONVERTERS: dict[str, tuple[Callable[[Source], Any], str]] = {
     "rtf": (rtf_text, "striprtf"),
     "spreadsheet": (spreadsheet_text, "calamine"),
     "text": (plain_text, ""),
-    "xml": (xml_text, ""),
 }
 """The converter of each format, and the library that does the work."""

@@ -19,13 +19,7 @@ from memagent_lib.documents.sources import Document, Part
 from memagent_lib.driver import Clock, Observer
 from memagent_lib.errors import MissingFile
 from memagent_lib.journal import Journal
-from memagent_lib.readers import (
-    READERS,
-    overwrite,
-    question_list,
-    require_continues,
-    several_questions,
-)
+from memagent_lib.readers import READERS, overwrite, question_list, require_continues, several_questions
 from memagent_lib.text import whole_characters
 from memagent_lib.trace import Trace, Turn
 

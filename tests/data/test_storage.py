@@ -8,17 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from memagent_lib.data import (
-    Example,
-    Span,
-    count,
-    is_as_saved,
-    load,
-    save,
-    storage,
-    stream,
-    stream_records,
-)
+from memagent_lib.data import Example, Span, count, is_as_saved, load, save, storage, stream, stream_records
 from memagent_lib.data.storage import COLUMNS
 
 

@@ -15,16 +15,7 @@ from typing import Literal
 
 from memagent_lib.data.formats import read_pool
 from memagent_lib.data.layout import Statement
-from memagent_lib.data.plans import (
-    AtLeastOne,
-    DocumentPlan,
-    ExampleKey,
-    Filler,
-    Preset,
-    Share,
-    Task,
-    in_order,
-)
+from memagent_lib.data.plans import AtLeastOne, DocumentPlan, ExampleKey, Filler, Preset, Share, Task, in_order
 from memagent_lib.data.pools import Pool, PoolQuestion, shuffled
 from memagent_lib.data.tasks.words import compound, distinct, drawn, files_of, identifier, listed, noise, number, prose
 from memagent_lib.errors import MissingFile
