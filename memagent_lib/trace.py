@@ -215,13 +215,10 @@ class Trace:
 
     @property
     def chunks_read(self) -> tuple[Chunk, ...]:
-        """The chunks that were read, in order, each once; a passage that was found counts if its chunk was not read."""
-        longest: dict[int, Chunk] = {}
-        for turn in self.reads:
-            chunk = turn.prompt.chunk
-            # A passage has the index of the chunk that it is a part of.
-            if chunk is not None and (chunk.index not in longest or chunk.tokens > longest[chunk.index].tokens):
-                longest[chunk.index] = chunk
+        """The chunks that were read, each once; a passage that was found counts if its chunk was not read."""
+        chunks = [turn.prompt.chunk for turn in self.reads if turn.prompt.chunk is not None]
+        # A passage has the index of the chunk that it is a part of, and fewer tokens.
+        longest = {chunk.index: chunk for chunk in sorted(chunks, key=lambda chunk: chunk.tokens)}
         return tuple(longest.values())
 
     @property

@@ -13,11 +13,10 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from memagent_lib.data import own_records
 from memagent_lib.data.examples import Example, naming_errors
 from memagent_lib.data.pools import Pool, read_once
 from memagent_lib.data.published_files import hotpot_pool, memagent_examples, ruler_examples, squad_pool
-from memagent_lib.data.records import records
+from memagent_lib.data.records import own_examples, records
 from memagent_lib.errors import MissingFile, nearest
 from memagent_lib.plugins import shipped_module, shipped_names
 
@@ -44,7 +43,7 @@ class Format:
 
 
 FORMATS: Mapping[str, Format] = {
-    "plain": Format(files="your own records with question, document and answers", examples=own_records.examples),
+    "plain": Format(files="your own records with question, document and answers", examples=own_examples),
     "memagent": Format(files="MemAgent's parquet and evaluation JSON", examples=memagent_examples),
     "hotpot": Format(files="HotpotQA's distractor JSON or 2WikiMultihopQA's, or the Hub's parquet", pool=hotpot_pool),
     "ruler": Format(files="RULER's validation.jsonl, or the Hub's mirror", examples=ruler_examples),

@@ -38,8 +38,8 @@ def test_a_bare_name_reads_its_record_as_an_example(form, tmp_path, capsys):
     assert main(["data", "--from", form, str(path), *options, "--out", str(out)]) == 0
     (example,) = load(out)
     assert example.question and example.document and score(example.rule, example.answers[0], example.answers)
-    with pytest.raises(ValueError, match=f"format '{form}' takes no no_such_option"):
-        read_original(path, form, no_such_option=1)
+    assert main(["data", "--from", form, str(path), "no_such_option=1", "--out", str(out)]) == 2
+    assert f"format '{form}' takes no no_such_option" in capsys.readouterr().err
 
 
 GRAPH = "Edges of an example:\nab -> cd\n\nOperation:\nWalk.\nFinal Answer: [cd]\n\nThe edges:\nab -> ef\nef -> cd\n\n"
