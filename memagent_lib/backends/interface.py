@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from memagent_lib.errors import UserError
 from memagent_lib.prompts import Request
@@ -17,10 +17,6 @@ from memagent_lib.trace import Reply
 
 class BackendError(UserError, RuntimeError):
     """A request got no reply. The example then ends in an error, never in an empty answer."""
-
-
-class ContentFiltered(BackendError):
-    """A server's filter refused a prompt or its reply, which says nothing about other prompts."""
 
 
 class BackendUnavailable(UserError, RuntimeError):
@@ -97,17 +93,6 @@ class Backend(Protocol):
     async def complete(self, request: Request) -> Reply: ...
 
     async def close(self) -> None: ...
-
-
-@runtime_checkable
-class Remote(Protocol):
-    """A backend whose model runs on a server."""
-
-    def expect_strangers(self) -> None:
-        """Announce that requests come from unrelated clients.
-
-        Identical refusals in a row then count as one client's bad requests, not as a server that refuses everything.
-        """
 
 
 class Scripted:

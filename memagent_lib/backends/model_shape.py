@@ -11,7 +11,7 @@ from typing import Any
 from memagent_lib.errors import MissingFile
 from memagent_lib.models import find_model
 from memagent_lib.tokenizer import Tokenizer
-from memagent_lib.trace import Trace, Turn
+from memagent_lib.trace import Turn
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,6 @@ class ModelShape:
         """
         attention = self.layers * self.attention * (tokens**2 - cached**2)
         return 2 * (self.body * (tokens - cached) + attention + self.vocabulary * self.hidden * replied)
-
-    def reading_flops(self, trace: Trace) -> float:
-        """Return the FLOPs of all turns of a reading."""
-        return sum(map(self.flops_of, trace.turns))
 
     def flops_of(self, turn: Turn) -> float:
         """Return the :meth:`turn_flops` of a recorded turn, with those of replies that were turned away."""

@@ -20,9 +20,18 @@ from urllib.parse import urlsplit
 
 import openai
 
-from memagent_lib.backends.interface import BackendError, BackendUnavailable, ContentFiltered, Sampling, require_room
-from memagent_lib.backends.retries import WITHOUT_FILTER, RetryableError, RetryPolicy, failure_of, message_in
-from memagent_lib.backends.server_models import cards_in, name_of, window_of
+from memagent_lib.backends.interface import BackendError, BackendUnavailable, Sampling, require_room
+from memagent_lib.backends.server_answers import (
+    ODD_FORM,
+    WITHOUT_FILTER,
+    RetryableError,
+    cards_in,
+    failure_of,
+    message_in,
+    name_of,
+    status_of,
+    window_of,
+)
 from memagent_lib.errors import one_line
 from memagent_lib.prompts import Request
 from memagent_lib.text import whole_characters
@@ -37,7 +46,6 @@ NEUTRAL = {
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
     "skip_special_tokens": False,
-    "stream_options": {"include_usage": True},
 }
 """Fields that change no reply, sent because servers have other defaults. If one is refused, it is left out."""
 CONNECT_S = 10.0
@@ -47,8 +55,6 @@ USELESS_WAIT_S = 0.5
 TRUNCATED = ("length", "max_tokens", "max_output_tokens", "max_length", "model_length")
 _FILTERED = re.compile(r"filter|safety|recitation|blocklist|prohibited|sensitive")
 _BROKEN_OFF = re.compile(r"error|abort|cancel|fail|insufficient")
-_STREAMS_ONLY = re.compile(r"\bstream\W+(must|has to|should)\b.{,20}\btrue|only support.{,20}stream|non-?stream", re.I)
-_ODD_FORM = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
 _LOG = logging.getLogger("memagent_lib")
 
 
@@ -61,7 +67,10 @@ class OpenAICompatible:
 
     ``base_url`` usually ends in ``/v1``. Opening the backend requests the server's list of models, so that a wrong
     address, key or name is found before any turn. ``window`` overrides the server's window, and is required if the
-    server reports none. ``extra`` is added to the body of every request.
+    server reports none. ``extra`` is added to the body of every request; a server that only streams needs
+    ``{"stream": True}``. An attempt ends after ``attempt_s`` without a byte, and a request after ``deadline_s``. The
+    server counts as gone, which stops the run, if a request then has no reply and none was answered for
+    ``gone_after_s``.
     """
 
     def __init__(
@@ -73,34 +82,34 @@ class OpenAICompatible:
         api_key: str | None = None,
         api: str = "completions",
         window: int | None = None,
-        retry_policy: RetryPolicy | None = None,
         extra: dict[str, Any] | None = None,
+        attempt_s: float = 300.0,
+        deadline_s: float = 900.0,
+        gone_after_s: float = 900.0,
     ):
         if api not in PATHS:
             raise ValueError(f"no api {api!r}; choose from {', '.join(PATHS)}")
         self.extra = extra or {}
-        taken = sorted({"model", "prompt", "messages", "stream", "n"} & self.extra.keys())
+        taken = sorted({"model", "prompt", "messages", "n"} & self.extra.keys())
         if taken:
             raise ValueError(f"extra may not set {', '.join(taken)}: those are the backend's own")
         self.sampling = sampling
         self._api = api
-        self._policy = retry_policy or RetryPolicy()
+        self._deadline_s = deadline_s
+        self._gone_after_s = gone_after_s
         base_url = re.sub(r"/(chat/completions|completions|models)/?$", "", base_url)
         self.base_url = _public_address(base_url, api_key or "")
         # Some servers quote the key in their error, which ends up in logs and results.
         self._secrets = [secret for secret in (api_key, urlsplit(base_url).password) if secret]
         # The client refuses an empty key, takes None from OPENAI_API_KEY, and sends OPENAI_ORG_ID to any server.
-        attempt_s = self._policy.attempt_s
         self._timeout = openai.Timeout(attempt_s, connect=min(CONNECT_S, attempt_s), pool=None)
         self._settings: dict[str, Any] = {"base_url": base_url, "api_key": api_key or "none", "timeout": self._timeout}
         unsent = ["OpenAI-Organization", "OpenAI-Project", *([] if api_key else ["Authorization"])]
         self._options: Any = {"headers": {name: openai.Omit() for name in unsent}}
         self._limit = "max_tokens"
-        self._streams = False
         self._refused: set[str] = set()
         self.left_out: dict[str, Any] = {}
         """The sampling settings that affect replies but were refused by the server, with their intended values."""
-        self._strangers = False
         self._refusals = (0, "")  # how many in a row, and what they say
         self._last_failure = "no answer"
         self._answered = time.monotonic()
@@ -109,9 +118,6 @@ class OpenAICompatible:
         self._name, self.window = self._find(model, window)
         self.served = {"model": self._name, "api": api}
         """The server's own name of its model, and the API: what replies depend on beside the requested name."""
-
-    def expect_strangers(self) -> None:
-        self._strangers = True
 
     async def close(self) -> None:
         if self._client is not None:
@@ -122,7 +128,7 @@ class OpenAICompatible:
         require_room(request, self.window)
         began = time.monotonic()
         try:
-            async with asyncio.timeout(self._policy.deadline_s):
+            async with asyncio.timeout(self._deadline_s):
                 reply = await self._reply(request)
         except (TimeoutError, openai.OpenAIError) as spent:
             raise self._late(time.monotonic() - began) from spent
@@ -137,16 +143,14 @@ class OpenAICompatible:
 
     def _late(self, waited_s: float) -> Exception:
         says = f"no reply in {waited_s:.0f} s; the server's last failure: {self._last_failure}"
-        if time.monotonic() - self._answered < self._policy.gone_after_s:
+        if time.monotonic() - self._answered < self._gone_after_s:
             return BackendError(says)
         return BackendUnavailable(
             f"the server at {self.base_url} is gone: {says}; start it again and run the same command"
         )
 
     def _count(self, refusal: BackendError) -> None:
-        """Raise :class:`BackendUnavailable` after too many equal refusals, except of a filter or to strangers."""
-        if self._strangers or isinstance(refusal, ContentFiltered):
-            return
+        """Raise :class:`BackendUnavailable` after too many equal refusals."""
         count, before = self._refusals
         self._refusals = (count + 1 if before == str(refusal) else 1, str(refusal))
         if self._refusals[0] >= SAME_REFUSALS:
@@ -206,12 +210,8 @@ class OpenAICompatible:
         }
         if not (request.thoughts.special and self._api == "completions"):
             del fields["skip_special_tokens"]
-        if not self._streams:
-            del fields["stream_options"]
         body = {name: value for name, value in fields.items() if value is not None and name not in self._refused}
         body |= {"model": self._name, self._limit: request.max_tokens}
-        if self._streams:
-            body["stream"] = True
         if self._api == "chat":
             body["messages"] = [{"role": "user", "content": request.text}]
         else:
@@ -220,9 +220,6 @@ class OpenAICompatible:
 
     def _learn(self, says: str, sent: Mapping[str, Any]) -> bool:
         """Leave out the fields that a refusal names, and return whether to send the request again."""
-        if not sent.get("stream") and _STREAMS_ONLY.search(says):
-            self._streams = True
-            return True
         if "max_tokens" in sent and "max_completion_tokens" in says:
             self._limit = "max_completion_tokens"
             return True
@@ -242,7 +239,7 @@ class OpenAICompatible:
             streamed = content.lstrip().startswith(("data:", "event:", ":"))
             body = _joined(content) if streamed else json.loads(content)
             if body.get("error") and not body.get("choices"):
-                self._refuse(_status_of(body["error"]), json.dumps(body), {}, sent)
+                self._refuse(status_of(body["error"]), json.dumps(body), {}, sent)
                 raise RetryableError(self._last_failure)
             choice = body["choices"][0]
             message = choice.get("message") or {}
@@ -250,13 +247,13 @@ class OpenAICompatible:
             usage = body.get("usage")
             counted = _tokens(usage, "prompt_tokens")
             cached = _tokens(usage, "prompt_tokens_details", "cached_tokens")
-        except _ODD_FORM as odd:
+        except ODD_FORM as odd:
             raise RetryableError(f"half a reply, or a reply of another form: {content[:80]!r}") from odd
         thinking = message.get("reasoning_content") or message.get("reasoning") or thinking
         reason = str(choice.get("finish_reason")).lower()
         cut = reason in TRUNCATED
         if _FILTERED.search(reason):
-            raise ContentFiltered(f"the content filter took the reply (finish_reason {reason!r}); {WITHOUT_FILTER}")
+            raise BackendError(f"the content filter took the reply (finish_reason {reason!r}); {WITHOUT_FILTER}")
         if choice.get("error") or _BROKEN_OFF.search(reason):
             raise RetryableError(f"the reply broke off (finish_reason {reason!r})")
         if message.get("refusal") and not text:
@@ -313,7 +310,7 @@ class OpenAICompatible:
         except openai.APIConnectionError as failure:
             says = f"no server answers at {self.base_url} ({one_line(str(failure.__cause__ or failure))})"
             raise BackendUnavailable(f"{says}; start one there, or give its base_url") from failure
-        except _ODD_FORM as odd:
+        except ODD_FORM as odd:
             says = f"{self.base_url}/models is not an OpenAI-compatible server's list of models; check base_url"
             raise BackendUnavailable(says) from odd
         name = name_of(cards, model)
@@ -357,16 +354,8 @@ def _public_address(base_url: str, api_key: str) -> str:
 
 def _names(says: str, field: str) -> bool:
     """Return whether a text names a field of a request, as it is sent or in camel case."""
-    first, *rest = field.split("_")
-    return re.search(rf"(?<!\w)({field}|{first + ''.join(map(str.title, rest))})(?!\w)", says) is not None
-
-
-def _status_of(error: Any) -> int:
-    """Return the status that an error in a response with status 200 stands for."""
-    code = error.get("code") if isinstance(error, dict) else None
-    if isinstance(code, int) and 400 <= code < 600:
-        return code
-    return 400 if "context" in str(error) else 500
+    camel = re.sub(r"_(\w)", lambda letter: letter[1].upper(), field)
+    return re.search(rf"(?<!\w)({field}|{camel})(?!\w)", says) is not None
 
 
 def _tokens(usage: Any, *names: str) -> int:

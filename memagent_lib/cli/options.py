@@ -144,13 +144,6 @@ def continues(how: str) -> Iterator[None]:
         raise
 
 
-def require_page(option: str, path: str | Path) -> None:
-    """Raise ``ValueError`` unless ``path``, a page to write, is named as HTML and may be written."""
-    if Path(path).suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"{option} names {path}, and the page is HTML; end its name in .html")
-    require_own(option, path, "<html", "page")
-
-
 def require_own(option: str, path: str | Path, mark: str, what: str) -> None:
     """Raise ``ValueError`` if ``path`` is a file without ``mark`` at its beginning, which memagent did not write."""
     require_replaceable(path)

@@ -6,7 +6,7 @@ import shlex
 
 import click
 
-from memagent_lib.cli.options import continues, look_next, require_page, tracking_option, warn
+from memagent_lib.cli.options import continues, look_next, require_own, tracking_option, warn
 
 PUSH_EPILOG = """\b
   memagent card runs/seven                        the card comes first
@@ -31,7 +31,7 @@ def report(folder: str, out: str | None, tracking: str, first: str) -> None:
     from memagent_lib.tracking import Experiment
 
     page = absolute(out or f"{folder}/report.html")
-    require_page("--out", page)
+    require_own("--out", page, "<html", "page")
     if tracking:  # a misspelt one would become a new, empty store
         Experiment.open(tracking, create=False)
     with status_line(f"writing the report of {folder}"):

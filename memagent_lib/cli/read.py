@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +15,6 @@ from memagent_lib.cli.options import (
     look_next,
     reader_option,
     require_own,
-    require_page,
     warn,
 )
 
@@ -53,7 +53,7 @@ def read(
 ) -> None:
     """Answer questions about files or folders (text, HTML, PDF, Word, tables, mail), read as one text."""
     from memagent_lib.backends import backend_for_one_reading, require_backend
-    from memagent_lib.documents import SavedReading, on_bad_memory_for, plain, read_files
+    from memagent_lib.documents import Document, SavedReading, on_bad_memory_for, plain, read_files
     from memagent_lib.status_line import status_line
     from memagent_lib.system import terminable
 
@@ -62,7 +62,9 @@ def read(
     require_backend(agent["backend"])  # before the files are converted
     saved = SavedReading.load(previous) if previous else None
     _check(paths, questions, saved, agent["reader"], journal=journal, save=save, html=html, previous=previous)
-    document = _document(paths, saved, encoding)
+    start, parts = (saved.end, saved.parts) if saved else (0, ())  # positions continue where the reading ended
+    with status_line("converting", unit="files") as bar:
+        document = Document(paths, start, parts, encoding=encoding, on_file=lambda _: bar.advance())
     told = document.warnings
     warn(*told)
     action = on_bad_memory_for(agent["model"])
@@ -81,7 +83,7 @@ def read(
                 journal=journal,
                 previous=previous,
                 settings=settings,
-                on_turn=lambda turn: bar.advance(float(turn.prompt.kind.reads), _last_line(turn.reply.text)),
+                on_turn=lambda turn: bar.advance(turn.prompt.kind.reads, turn.reply.text.strip().rpartition("\n")[2]),
             )
     finally:
         opened.close()
@@ -105,12 +107,10 @@ def _check(
     **files: str | None,
 ) -> None:
     """Raise an error for questions and files that cannot be, before anything is converted or loaded."""
-    from memagent_lib.documents import questions_to_answer, require_continuable
+    from memagent_lib.documents import questions_to_answer
     from memagent_lib.paths import require_apart, require_replaceable
 
     questions_to_answer(questions, saved, reader or "overwrite")
-    if saved and reader:
-        require_continuable(saved, reader)
     previous = files.pop("previous")
     require_apart({f"--{name}": file for name, file in files.items()}, paths)
     if previous:  # --save may name the same file, which then has the longer reading
@@ -118,33 +118,15 @@ def _check(
     if files["journal"]:
         require_replaceable(files["journal"])
     if files["html"]:
-        require_page("--html", files["html"])
+        require_own("--html", files["html"], "<html", "page")
     if files["save"]:
         require_own("--save", files["save"], '"memagent_reading"', "reading")
 
 
-def _document(paths: tuple[str, ...], saved: SavedReading | None, encoding: str | None) -> Document:
-    """Convert the files to one document; positions continue where the previous reading ended."""
-    from memagent_lib.documents import Document
-    from memagent_lib.status_line import status_line
-
-    start, parts = (saved.end, saved.parts) if saved else (0, ())
-    with status_line("converting", unit="files") as bar:
-        return Document(paths, start, parts, encoding=encoding, on_file=lambda _: bar.advance())
-
-
 def _about_chunks(document: Document, agent: Agent) -> int:
     """Estimate the number of chunks from the beginning of the text, because counting all of it would take a while."""
-    beginning = ""
-    # The first block may be only the line with a file's name, whose words take more tokens than others.
-    for block in document.blocks():
-        beginning = (beginning + block)[:SAMPLE_CHARS]
-        if len(beginning) == SAMPLE_CHARS:
-            break
+    # The first block may be only the line with a file's name.
+    beginning = "".join(islice(document.blocks(), 2))[:SAMPLE_CHARS]
     tokens = max(1, agent.encoder.tokenizer.count(beginning))
     chunk_characters = max(1, len(beginning)) / tokens * agent.encoder.budget.chunk_tokens
     return max(1, round(document.about_characters / chunk_characters))
-
-
-def _last_line(text: str) -> str:
-    return next(reversed(text.strip().splitlines()), "")

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,10 +64,9 @@ def serve(port: int, split: str, hosts: tuple[str, ...], **agent: Any) -> None:
 
     name = agent["model"].rstrip("/").rpartition("/")[2]
     settings = ServeSettings(name=name, split=split, allowed_hosts=hosts)
-    with bound("--port", port) as listening:  # a port in use fails here, before a model is loaded
+    with socket.create_server((HOST, port)) as listening:  # a port in use fails here, before a model is loaded
         opened = agent_of(**agent)
         app = make_app(opened, settings, opened.backend.sampling)
-        listening.listen()  # a client that reads the line below may connect at once
         print(f"http://{HOST}:{listening.getsockname()[1]}/v1 answers as {name!r}; Ctrl-C stops it", flush=True)
         uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5)).run([listening])
 
@@ -107,9 +106,8 @@ class LabServer:
             raise OSError(f"{self.name} ended with status {status}; its log is {self.log}")
 
     def answers(self) -> bool:
-        with suppress(OSError), socket.create_connection((HOST, self.port)):
-            return True
-        return False
+        with socket.socket() as connection:
+            return connection.connect_ex((HOST, self.port)) == 0
 
     def stop(self) -> None:
         """Stop the server. If it has not ended after :data:`STOP_GRACE_S` seconds, kill it and its children."""
@@ -137,8 +135,8 @@ def servers(port: int, mlflow_port: int, workspace: str, token: str) -> Iterator
     Yields the two servers, JupyterLab first. At the end both are stopped, with their kernels and workers. Raises
     ``OSError`` if a port is in use or a server does not start.
     """
-    with bound("--port", port), bound("--mlflow-port", mlflow_port):
-        pass
+    with socket.create_server((HOST, port)), socket.create_server((HOST, mlflow_port)):
+        pass  # a port in use fails here
     from memagent_lib.tracking import Experiment
 
     experiment = Experiment.open(workspace)
@@ -188,16 +186,3 @@ def _start(module: Sequence[str], log: Path, environment: dict[str, str]) -> sub
         pipes = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
         command = [sys.executable, "-m", *module]
         return subprocess.Popen(command, **pipes, env=os.environ | environment, start_new_session=True)
-
-
-@contextmanager
-def bound(option: str, port: int) -> Iterator[socket.socket]:
-    """Yield a socket bound to ``port`` on loopback. Raises ``OSError``, which names ``option``, if it cannot be had."""
-    with socket.socket() as listening:
-        # A port is free although connections of a server that has just stopped are still in TIME_WAIT.
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((HOST, port))
-        except OSError as failure:
-            raise OSError(f"{option} {port}: {failure.strerror}; take another port, or 0 for any free one") from failure
-        yield listening

@@ -11,10 +11,9 @@ import click
 
 from memagent_lib.cli.options import continues, file_of, look_next
 from memagent_lib.errors import MissingFile
-from memagent_lib.paths import clone, display, free_disk, root
+from memagent_lib.paths import clone, display, root
 
 DEMO = "experiments/demo.toml"
-NEEDED_GB = 3
 EPILOG = """\b
 notebooks/README.md has a grid to copy; experiments/demo.toml has stages.
   memagent sweep FILE.toml                     run what is not finished; the same command continues after any stop
@@ -68,9 +67,6 @@ def demo(out: str) -> int:
         raise MissingFile(f"the demo runs in a folder with its notebooks, and {Path.cwd()} is in none: {fix}")
     require_training()
     spec = replace(sweeps.SweepSpec.load(root() / DEMO), folder=out)
-    free = free_disk(spec.path) / (1 << 30)
-    if free < NEEDED_GB:
-        raise OSError(f"{free:.1f} GB are free for {spec.path} and the demo needs {NEEDED_GB}; give another --out")
     with continues("the same command continues with what is not finished"):
         finished = sweeps.run_sweep(spec, retry=True).ok  # the same command must also repeat what failed
     if not finished:

@@ -28,7 +28,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from memagent_lib.agent import Agent
-from memagent_lib.backends import BackendError, BackendUnavailable, Remote, Sampling
+from memagent_lib.backends import BackendError, BackendUnavailable, Sampling
 from memagent_lib.driver import Observer
 from memagent_lib.prompts import BudgetError, Encoder
 from memagent_lib.readers import reader_named
@@ -74,8 +74,6 @@ def make_app(agent: Agent, settings: ServeSettings, sampling: Sampling | None = 
     It answers requests for this machine's own host names and the allowed ones only, and bodies must be declared as
     JSON, so that no web page can start a reading through the browser.
     """
-    if isinstance(agent.backend, Remote):
-        agent.backend.expect_strangers()
     server = ReadingServer(agent, settings, sampling or Sampling())
 
     @asynccontextmanager

@@ -79,7 +79,6 @@ REFUSED = {
     "read FOLDER/a.txt --question q? --model ./no-model": "./no-model",
     "read FOLDER/a.txt --question q? --question p? --model ./no-model --reader multislot": "overwrite",
     "read FOLDER/a.txt --question q? --model m --html FOLDER/a.txt": "--html",
-    "read FOLDER/a.txt --question q? --model m --html FOLDER/page.txt": "--html",
     "read FOLDER/a.txt --question q? --model m --html FOLDER/mine.html": "--html",
     "read FOLDER/a.txt --question q? --model m --save FOLDER/mine.html": "--save",
     "read FOLDER/a.txt --question q? --model m --base-url URL --api-key-file FOLDER/gone": "gone",

@@ -46,7 +46,7 @@ async def cost(bench: Bench) -> Measured:
                 encoder = bench.encoder(chunk_tokens=length if side == "full" else None)
                 agent = Agent(encoder, backend, reader_named(reader))
                 took, trace = await bench.timed(lambda a=agent, t=text: a.aread(t, QUESTION))
-                counts = {"turns": len(trace.turns), "flops": shape.reading_flops(trace)}
+                counts = {"turns": len(trace.turns), "flops": sum(map(shape.flops_of, trace.turns))}
                 rows.append({"round": round_, "side": side, "length": length, **counts, **took._asdict()})
                 memories += [turn.reply for turn in trace.turns[1:-1]]
     turn = [sum(getattr(r, name) for r in memories) / len(memories) for name in ("prompt_tokens", "reply_tokens")]
