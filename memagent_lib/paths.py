@@ -79,10 +79,9 @@ def shortest_ends(paths: Iterable[str | Path]) -> dict[str | Path, str]:
     parts = {path: Path(path).parts for path in paths}
     names = {}
     for path, own in parts.items():
-        alike = [other for other in parts.values() if other != own and other[-1:] == own[-1:]]
-        shared = 1
-        while any(other[-shared:] == own[-shared:] for other in alike):
-            shared += 1
+        others = [other for other in parts.values() if other != own]
+        lengths = range(1, len(own) + 1)
+        shared = next((n for n in lengths if all(other[-n:] != own[-n:] for other in others)), len(own))
         names[path] = str(Path(*own[-shared:]))
     return names
 
@@ -114,11 +113,9 @@ def require_replaceable(*paths: str | Path) -> None:
     for path in map(Path, paths):
         if path.exists() and not path.is_file():
             raise ValueError(f"{path} is no file that could be replaced; choose another path")
-        above = next(parent for parent in path.absolute().parents if parent.exists())
-        if not above.is_dir():
-            raise ValueError(f"{above} is a file, so {path} cannot be in it; choose another path")
-        if not os.access(above, os.W_OK):
-            raise ValueError(f"{path} cannot be written: {above} is not yours to write in; choose another path")
+        above = existing_parent(path.absolute().parent)
+        if not above.is_dir() or not os.access(above, os.W_OK):
+            raise ValueError(f"{path} cannot be written: {above} is no folder, or not yours; choose another path")
 
 
 def require_apart(outputs: Mapping[str, str | Path | None], inputs: Iterable[str | Path]) -> None:
@@ -159,11 +156,6 @@ def replacing(path: str | Path) -> Iterator[Path]:
     try:
         yield unfinished
         unfinished.replace(path)
-    except OSError as failure:
-        if unfinished.name not in str(failure):  # an error of the block's own
-            raise
-        why = os.strerror(failure.errno) if failure.errno else type(failure).__name__
-        raise type(failure)(f"{path} cannot be written ({why}); choose another path") from failure
     finally:
         with suppress(OSError):
             unfinished.unlink()
@@ -259,9 +251,7 @@ def default_model() -> str:
     """
     for folder in filter(None, (root(), shipped())):
         project = folder / "pyproject.toml"
-        if not project.is_file():
-            continue
-        table = tomllib.loads(project.read_text(encoding="utf-8"))
+        table = tomllib.loads(project.read_text(encoding="utf-8")) if project.is_file() else {}
         name = table.get("tool", {}).get("memagent", {}).get("model", "")
         if name:
             return model_path(name)
@@ -274,13 +264,3 @@ def default_model() -> str:
 def existing_parent(folder: Path) -> Path:
     """Return ``folder`` if it exists, and otherwise its nearest parent that does, which is on the same disk."""
     return next(path for path in (folder, *folder.parents) if path.exists())
-
-
-def free_disk(folder: Path) -> int:
-    """Return how many bytes are free on the disk of ``folder``, which may not exist yet."""
-    return shutil.disk_usage(existing_parent(folder)).free
-
-
-def bytes_of(folder: str | Path, pattern: str = "**/*") -> int:
-    """Return the total size in bytes of the files in a folder that match ``pattern``."""
-    return sum(path.stat().st_size for path in Path(folder).glob(pattern) if path.is_file())

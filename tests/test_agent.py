@@ -14,7 +14,6 @@ from dataclasses import replace
 
 import pytest
 
-from memagent_lib import agent as driver
 from memagent_lib.agent import Agent, AgentSettings, open_agent, run_sync
 from memagent_lib.backends import Scripted
 from memagent_lib.driver import Observer
@@ -49,19 +48,6 @@ class Slow:
 
     async def close(self):
         return None
-
-
-async def test_a_cancelled_reading_leaves_no_request_and_no_task(encoder):
-    backend = Slow(wait_s=30)
-    work = asyncio.create_task(Agent(encoder, backend, reader_named("map_merge")).aread(DOCUMENT, "q"))
-    while len(backend.requests) < 2:
-        await asyncio.sleep(0.01)
-    work.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await work
-    await asyncio.sleep(0.05)
-    assert [what for what, _ in backend.events].count("cancelled") == len(backend.requests)
-    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 def test_an_interrupt_cancels_the_work():
@@ -200,18 +186,6 @@ def test_a_question_without_text_is_refused(encoder):
     for question in ("", " ", None):
         with pytest.raises(ValueError, match="question"):
             Agent(encoder, Scripted(len_of)).read("Some text.", question)
-
-
-def test_without_a_name_the_backend_is_that_of_one_reading(monkeypatch):
-    import torch
-
-    opened = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(driver, "open_backend", lambda kind, *a, **k: opened.append(kind) or Scripted(str))
-    small = "experiments/pocket/warm_start"
-    for options in ({}, {"backend": ""}, {"engines": 2}, {"backend": "vllm"}):
-        open_agent(small, **options)
-    assert opened == ["transformers", "transformers", "vllm", "vllm"]
 
 
 def test_a_suspended_reading_ends_when_it_is_killed(tmp_path):

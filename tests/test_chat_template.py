@@ -57,12 +57,6 @@ def test_an_argument_that_the_template_does_not_use_is_refused(qwen3):
         opened(POCKET, chat_template={"enable_thinking": False})
 
 
-def test_arguments_are_part_of_a_journals_identity(qwen3):
-    assert "chat_template" not in opened(qwen3).identity
-    off = opened(qwen3, chat_template={"enable_thinking": False})
-    assert off.identity["chat_template"] == {"enable_thinking": False}
-
-
 def test_tokenizer_and_template_are_part_of_an_identity(qwen3):
     before = opened(qwen3).identity
     assert opened(qwen3).identity == before

@@ -9,7 +9,6 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from memagent_lib.backends import open_backend
 from memagent_lib.data.tasks.catalog import preset
-from memagent_lib.errors import nearest
 from memagent_lib.prompts import Budget, Template
 from memagent_lib.readers import reader_named
 from memagent_lib.settings import parse
@@ -56,7 +55,3 @@ def test_an_error_from_elsewhere_keeps_its_traceback(notebook_shell, cell: str, 
 def test_a_misspelt_name_gets_the_nearest_one(find: Callable[[], object], near: str) -> None:
     with pytest.raises(ValueError, match=rf"; did you mean '{near}'\?$"):
         find()
-
-
-def test_a_name_like_no_other_gets_no_suggestion() -> None:
-    assert nearest("zebra", ["overwrite", "gated"]) == ""

@@ -60,10 +60,8 @@ def test_what_is_no_file_is_never_replaced(path):
 
 def test_a_path_that_cannot_be_written_is_named_in_the_error(tmp_path):
     (tmp_path / "a.txt").write_text("a")
-    with pytest.raises(ValueError, match=r"a\.txt is a file, so .*a\.txt/b/c\.json cannot be in it"):
+    with pytest.raises(ValueError, match=r"a\.txt/b/c\.json cannot be written"):
         require_replaceable(tmp_path / "a.txt" / "b" / "c.json")
-    with pytest.raises(OSError, match=r"^/proc/x\.txt cannot be written \(.*\); choose another path$"):
-        write_atomically("/proc/x.txt", "text")
 
 
 def test_lines_are_read_as_far_as_they_are_whole(tmp_path):

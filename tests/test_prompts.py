@@ -123,16 +123,6 @@ def test_an_unfinished_thought_is_an_error_never_a_memory(encoder, finish):
     assert "<think>" in Agent(encoder, words).read("text", "q").answer, "only a reply that begins so is a thought"
 
 
-def test_a_thought_that_the_chat_template_begins_is_seen_too(tokenizer):
-    hf = copy.deepcopy(tokenizer.hf)
-    hf.chat_template += "{% if add_generation_prompt %}<think>\n{% endif %}"
-    thinking = Tokenizer(hf)
-    assert not thinking.thoughts.split("hm, 4821").finished and tokenizer.thoughts.split("4821").finished
-    assert thinking.thoughts.split("hm</think>4821").finished
-    hf.chat_template += "{% if add_generation_prompt %}</think>\n{% endif %}"  # a template that switches thinking off
-    assert Tokenizer(hf).thoughts.split("4821").finished
-
-
 # Nothing in a document is a control token.
 
 

@@ -20,14 +20,6 @@ def test_units_may_be_fractions_and_an_estimated_total_grows() -> None:
         assert reading.postfix == "The code of the owl is 4711."
 
 
-def test_work_within_the_patience_displays_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with status_line("reading", 2, "documents") as reading:
-        reading.advance()
-    with status_line("loading"):
-        pass
-    assert capsys.readouterr() == ("", "")
-
-
 def test_longer_work_is_counted_and_waits_are_named(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
     monkeypatch.setattr(module, "PATIENCE_S", 0.0)

@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 import tokenizers
-from hostile import serving
 
 from memagent_lib.agent import Agent
-from memagent_lib.backends import BackendError, Sampling, Scripted, open_backend
-from memagent_lib.prompts import Budget, Encoder, Template
+from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.thinking import Thoughts
 from memagent_lib.tokenizer import Tokenizer
 
@@ -109,28 +107,6 @@ def test_marks_that_are_special_tokens_survive_decoding(tmp_path):
     ids = tokenizer.backend.encode("[THINK]rain taps[/THINK]the code<|im_end|>", add_special_tokens=False).ids
     text = tokenizer.decode(ids)
     assert tokenizer.thoughts.split(text)[:2] == ("[THINK]rain taps", "the code")
-
-
-@pytest.mark.parametrize("finish_reason", ["stop", "length"])
-def test_a_chat_server_that_hides_thoughts_has_memories(tmp_path, finish_reason):
-    tokenizer = model(tmp_path, {"<think>": False, "</think>": False}, f"{CHAT}<think>\n{{# </think> #}}")
-    assert tokenizer.thoughts.opened
-    template, budget = Template.load("short"), Budget(chunk_tokens=48, memory_tokens=24, answer_tokens=12)
-    with serving() as server:
-        choice = {"message": {"content": "the code is 4711"}, "finish_reason": finish_reason}
-        server.reply = lambda body: {"choices": [choice]}
-        backend = open_backend("openai", "small", Sampling(), base_url=server.url, api="chat")
-        agent = Agent(Encoder(tokenizer, template, budget), backend)
-        try:
-            if finish_reason == "length":
-                with pytest.raises(BackendError, match="still thinking"):
-                    agent.read("The code is 4711.", "q")
-                return
-            trace = agent.read("The code is 4711.", "q")
-        finally:
-            agent.close()
-    assert {turn.reply.text for turn in trace.turns} == {"the code is 4711"}
-    assert {turn.reply.thinking for turn in trace.turns} == {""}
 
 
 @pytest.mark.parametrize("special", [True, False])

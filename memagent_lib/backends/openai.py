@@ -21,10 +21,11 @@ from urllib.parse import urlsplit
 import openai
 
 from memagent_lib.backends.interface import BackendError, BackendUnavailable, Sampling, require_room
-from memagent_lib.backends.server_answers import (
+from memagent_lib.backends.retries import (
     ODD_FORM,
     WITHOUT_FILTER,
     RetryableError,
+    RetryPolicy,
     cards_in,
     failure_of,
     message_in,
@@ -68,9 +69,7 @@ class OpenAICompatible:
     ``base_url`` usually ends in ``/v1``. Opening the backend requests the server's list of models, so that a wrong
     address, key or name is found before any turn. ``window`` overrides the server's window, and is required if the
     server reports none. ``extra`` is added to the body of every request; a server that only streams needs
-    ``{"stream": True}``. An attempt ends after ``attempt_s`` without a byte, and a request after ``deadline_s``. The
-    server counts as gone, which stops the run, if a request then has no reply and none was answered for
-    ``gone_after_s``.
+    ``{"stream": True}``.
     """
 
     def __init__(
@@ -83,9 +82,7 @@ class OpenAICompatible:
         api: str = "completions",
         window: int | None = None,
         extra: dict[str, Any] | None = None,
-        attempt_s: float = 300.0,
-        deadline_s: float = 900.0,
-        gone_after_s: float = 900.0,
+        retry_policy: RetryPolicy | None = None,
     ):
         if api not in PATHS:
             raise ValueError(f"no api {api!r}; choose from {', '.join(PATHS)}")
@@ -95,13 +92,13 @@ class OpenAICompatible:
             raise ValueError(f"extra may not set {', '.join(taken)}: those are the backend's own")
         self.sampling = sampling
         self._api = api
-        self._deadline_s = deadline_s
-        self._gone_after_s = gone_after_s
+        self._policy = retry_policy or RetryPolicy()
         base_url = re.sub(r"/(chat/completions|completions|models)/?$", "", base_url)
         self.base_url = _public_address(base_url, api_key or "")
         # Some servers quote the key in their error, which ends up in logs and results.
         self._secrets = [secret for secret in (api_key, urlsplit(base_url).password) if secret]
         # The client refuses an empty key, takes None from OPENAI_API_KEY, and sends OPENAI_ORG_ID to any server.
+        attempt_s = self._policy.attempt_s
         self._timeout = openai.Timeout(attempt_s, connect=min(CONNECT_S, attempt_s), pool=None)
         self._settings: dict[str, Any] = {"base_url": base_url, "api_key": api_key or "none", "timeout": self._timeout}
         unsent = ["OpenAI-Organization", "OpenAI-Project", *([] if api_key else ["Authorization"])]
@@ -128,7 +125,7 @@ class OpenAICompatible:
         require_room(request, self.window)
         began = time.monotonic()
         try:
-            async with asyncio.timeout(self._deadline_s):
+            async with asyncio.timeout(self._policy.deadline_s):
                 reply = await self._reply(request)
         except (TimeoutError, openai.OpenAIError) as spent:
             raise self._late(time.monotonic() - began) from spent
@@ -143,7 +140,7 @@ class OpenAICompatible:
 
     def _late(self, waited_s: float) -> Exception:
         says = f"no reply in {waited_s:.0f} s; the server's last failure: {self._last_failure}"
-        if time.monotonic() - self._answered < self._gone_after_s:
+        if time.monotonic() - self._answered < self._policy.gone_after_s:
             return BackendError(says)
         return BackendUnavailable(
             f"the server at {self.base_url} is gone: {says}; start it again and run the same command"

@@ -15,7 +15,7 @@ from typing import Any
 
 from memagent_lib.backends.interface import Backend, BackendUnavailable, Sampling, require_room
 from memagent_lib.errors import nearest
-from memagent_lib.paths import bytes_of, model_path
+from memagent_lib.paths import model_path
 from memagent_lib.prompts import Request
 from memagent_lib.system import LOCAL, ClusterError, end_ray, require_answer, require_packages, start_ray
 from memagent_lib.trace import Reply
@@ -57,7 +57,7 @@ def backend_for_one_reading(model: str) -> str:
     It is ``transformers`` for a folder with at most :data:`SMALL_MODEL_MB` of weights on a machine without a GPU, and
     else ``vllm``, which takes longer to start and is faster from then on.
     """
-    weights = bytes_of(model_path(model), "model*.safetensors") if Path(model_path(model)).is_dir() else 0
+    weights = sum(file.stat().st_size for file in Path(model_path(model)).glob("model*.safetensors"))
     if not 0 < weights <= SMALL_MODEL_MB * 1e6 or not all(map(find_spec, _ENGINES["transformers"])):
         return "vllm"
     import torch  # only now: vLLM's settings must be in the environment before torch is imported

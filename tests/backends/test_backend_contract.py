@@ -82,8 +82,3 @@ def test_a_prompt_over_the_window_is_refused_and_others_go_on(backend, tokenizer
     with pytest.raises(BackendError, match=f"the prompt is {WINDOW:,} tokens with a reply of up to 1, and"):
         _complete(backend, [Request((5,) * WINDOW, "", 1)])
     assert _complete(backend, _requests(tokenizer, 3))[0].reply_tokens > 0
-
-
-def test_an_unknown_backend_is_refused_with_the_names():
-    with pytest.raises(ValueError, match=f"no backend 'abacus'; choose from {', '.join(BACKENDS)}"):
-        open_backend("abacus", "x")

@@ -79,11 +79,6 @@ def test_stated_end_tokens_come_from_both_configurations(tmp_path):
     assert end_tokens(str(folder), tokenizer) == (*tokenizer.end_ids, 9, 7, 11)
 
 
-def test_the_pocket_policy_ends_where_it_was_trained_to():
-    assert end_tokens(str(POCKET), Tokenizer.load(POCKET)) == (2,)
-    assert Tokenizer.load(POCKET).backend.id_to_token(2) == "<|im_end|>"
-
-
 def _reply(kind: str, folder: str, tokenizer: Tokenizer) -> Reply:
     backend = open_backend(kind, folder, window=256, threads=1)
     reply = run_sync(backend.complete(Request(tuple(tokenizer.chat("The code of the violet otter")), "", 9)))

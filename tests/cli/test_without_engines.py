@@ -14,10 +14,9 @@ import urllib.request
 from pathlib import Path
 
 import pandas as pd
-import papermill
 import pytest
 from hostile import serving
-from needle_server import needle_in, right
+from needle_server import right
 
 from memagent_lib.data import make, save
 from memagent_lib.tracking import Experiment, load_runs
@@ -26,7 +25,6 @@ ROOT = Path(__file__).parents[2]
 HIDING = ROOT / "tests" / "support" / "without_engines"
 PLAIN = os.environ | {"PYTHONPATH": f"{HIDING}{os.pathsep}{ROOT}"}
 MEMAGENT = [sys.executable, "-m", "memagent_lib.cli"]
-SIZES = {"window": 4096, "answer_tokens": 16, "chunk_tokens": 200, "memory_tokens": 60}
 
 
 def options(url: str, tokenizer_folder: str) -> list[str]:
@@ -58,18 +56,6 @@ def test_evaluate_ends_with_rows_page_and_run(needles, tokenizer_folder, workspa
     assert list(load_runs(Experiment.open(workspace))["metrics.score"]) == [1.0]
 
 
-def test_read_answers_and_writes_a_page(tokenizer_folder, tmp_path):
-    (tmp_path / "a.txt").write_text("The code of the bold owl is 4711.")
-    question = ["--question", "What is the code of the bold owl?"]
-    with serving() as server:
-        server.reply = right
-        done = memagent(
-            tmp_path, "read", "a.txt", *question, "--html", "a.html", *options(server.url, tokenizer_folder)
-        )
-    assert (done.returncode, done.stdout) == (0, "4711\n"), done.stderr
-    assert (tmp_path / "a.html").is_file()
-
-
 def test_serve_answers_a_request(tokenizer_folder, tmp_path):
     message = {"role": "user", "content": "What is the code of the bold owl?"}
     body = {"model": "small", "messages": [message], "document": "The code of the bold owl is 4711."}
@@ -86,29 +72,6 @@ def test_serve_answers_a_request(tokenizer_folder, tmp_path):
             finally:
                 process.terminate()
     assert "4711" in reply["choices"][0]["message"]["content"]
-
-
-@pytest.mark.slow
-def test_the_notebook_03_ends_with_rows_and_run(needles, tokenizer, tokenizer_folder, workspace, tmp_path, monkeypatch):
-    for name, value in PLAIN.items():
-        monkeypatch.setenv(name, value)  # the kernel's
-    sizes = {name: size for name, size in SIZES.items() if name != "window"}
-
-    def of_ids(body: dict) -> dict:
-        text = needle_in(tokenizer.backend.decode(body["prompt"], skip_special_tokens=False))
-        return {"choices": [{"text": text, "finish_reason": "stop"}], "usage": {"completion_tokens": 5}}
-
-    with serving() as server:
-        server.reply = of_ids
-        used = {"model": "small", "policy": "small", "tokenizer": tokenizer_folder, "backend": "openai"}
-        used |= {"base_url": server.url, "template": "short", "readers": ["overwrite"], "chunks": [2], "n": [4]}
-        files = {"data": str(needles.parent), "results": str(tmp_path / "out"), "tracking": str(workspace)}
-        executed = tmp_path / "03.ipynb"
-        papermill.execute_notebook(
-            ROOT / "notebooks" / "03_evaluate.ipynb", executed, used | sizes | files, progress_bar=False
-        )
-    assert list(pd.read_parquet(tmp_path / "out" / "small.parquet")["score"]) == [1.0] * 4
-    assert list(load_runs(Experiment.open(workspace))["metrics.score"]) == [1.0]
 
 
 NEEDS = {

@@ -5,19 +5,10 @@ The templates are those of lm-eval 0.4.13 (`lm_eval/tasks/*`) and inspect_ai 0.3
 
 from __future__ import annotations
 
-import asyncio
-import re
-
-import httpx
 import pytest
 from pydantic import ValidationError
 
-from memagent_lib.agent import Agent
-from memagent_lib.backends import Scripted
-from memagent_lib.prompts import Budget, Encoder, Template
-from memagent_lib.serve import ServeSettings, make_app
 from memagent_lib.serve.conversation import ChatError, ChatRequest, ReadingTask, task_of
-from memagent_lib.text import Tokenizer
 
 PROSE = "".join(
     f"Day {day} at the old lighthouse was calm.\nThe keeper wrote: no ship passed, nothing to report.\n\n"
@@ -34,7 +25,6 @@ def task(*messages: tuple[str, object], most: int = 500, **fields) -> ReadingTas
 
 
 ONLY = "Answer the question based on the given passages. Only give me the answer and do not output any other words."
-STORY_INTRO = "You are given a story, and a question. Answer the question as concisely as you can."
 SUMMARY = "Now, write a one-page summary of the report."
 MAGIC = "A special magic number is hidden within the following text. I will quiz you about the number afterwards."
 NUMBER = "What is the special magic number for owl mentioned in the provided text?"
@@ -45,7 +35,6 @@ STEPS = 'Before answering, reason step by step. Provide your answer at the end i
 
 HARNESSES = {  # messages, question, instructions
     "hotpotqa": ([f"{ONLY}\n\nGiven passages.\n{STORY}\n\n{ONLY}\n\nQuestion: {WHO}\nAnswer:"], WHO, ONLY),
-    "narrativeqa": ([f"{STORY_INTRO}\n\nStory: {STORY}\n\nQuestion: {WHO}\n\nAnswer:"], WHO, STORY_INTRO),
     "qmsum": ([f"Answer the query.\n\n{STORY}\n\nQuery: Summarize it.\nAnswer:"], "Summarize it.", "Answer the query."),
     "multifieldqa_zh": ([f"阅读文字。\n\n{STORY}\n\n问题：守卫叫什么？\n回答："], "守卫叫什么？", "阅读文字。"),
     "gov_report": ([f"Given is a report.\n\nReport:\n{STORY}\n\n{SUMMARY}\n\nSummary:"], SUMMARY, "Given is a report."),
@@ -61,7 +50,6 @@ HARNESSES = {  # messages, question, instructions
     ),
     "ruler_niah": ([f"{MAGIC}\n{STORY}\n{NUMBER}", "The special magic number for owl is"], NUMBER, MAGIC),
     "ruler_vt": ([f"Track it.\n\n{STORY}\nQuestion: {VT}", "Answer: The variables are: "], VT, "Track it."),
-    "ruler_qa": ([f"{ONLY}\n\nDocument 1:\n{STORY}\n\n{ONLY}\n\nQuestion: {WHO}", "Answer:"], WHO, ONLY),
     "inspect_choice": ([f"{CHOICE}\n\n{STORY}\n\n{WHO}\n\nA) Odo\nB) Ada"], f"{WHO}\n\nA) Odo\nB) Ada", CHOICE),
     "inspect_steps": ([f"{STORY}\n\n{WHO}\n\n{STEPS}"], f"{WHO}\n\n{STEPS}", ""),
     "plain": ([f"{STORY}\n\n{WHO}"], WHO, ""),
@@ -87,7 +75,6 @@ def test_each_harness_has_its_question(messages: list[str], question: str, instr
     [
         f"{WHO} Answer in one word.\n\n{STORY}\n\nEnd of story.",
         f'{WHO}\n\n{STORY}\n\n"Where have you been?" asked Tom.',
-        f"{WHO}\n\n{STORY}\n\nWhere have you been?",
         f"Question: {WHO}\n\nContext:\n{STORY}\n\nAnswer:",
         f"Summarize the dialogue.\n\n{STORY}\nOdo: In the mill.\nSummary:",
         STORY,
@@ -131,7 +118,6 @@ def test_examples_as_turns_stand_before_the_document() -> None:
     [
         [{"type": "text", "text": STORY}, {"type": "text", "text": WHO}],
         [{"type": "input_text", "text": STORY}, {"type": "input_text", "text": f"\n\n{WHO}"}],  # OpenAI's Responses
-        [{"text": STORY}, WHO],
     ],
 )
 def test_each_part_of_a_content_is_a_paragraph(parts: list) -> None:
@@ -143,33 +129,3 @@ def test_each_part_of_a_content_is_a_paragraph(parts: list) -> None:
 def test_a_part_without_text_is_refused(part: object) -> None:
     with pytest.raises(ValidationError, match="messages"):
         task(("user", [part]))
-
-
-class Thief(Scripted):
-    """A model that notes the thief where it reads of him, and answers from its memory."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda text: "\nThe thief is Odo." if re.search("thief (is|was) Odo", text) else "nothing yet")
-
-
-@pytest.mark.parametrize("name", HARNESSES)
-def test_a_harness_is_answered_from_the_whole_document(tokenizer: Tokenizer, name: str) -> None:
-    budget = Budget(chunk_tokens=900, memory_tokens=64, answer_tokens=64, question_tokens=800)
-    agent = Agent(Encoder(tokenizer, Template.load("short"), budget), Thief())
-    messages, question, _ = HARNESSES[name]
-    chat = [{"role": role, "content": content} for role, content in chat_of(messages)]
-    # The fields that lm-eval's local-chat-completions adds. Before its stop word, there is an answer.
-    body = {"model": "m", "messages": chat, "max_tokens": 32, "temperature": 0.0, "stop": ["\n"], "seed": 1234}
-
-    async def send() -> httpx.Response:
-        app = make_app(agent, ServeSettings(name="m"))
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
-            return await client.post("/v1/chat/completions", json=body)
-
-    reply = asyncio.run(send()).json()
-    prompts = [request.text for request in agent.backend.requests]
-    if STORY in messages[0]:
-        assert reply["choices"][0]["message"]["content"] == "The thief is Odo."
-        assert all(f"Day {day} at the old lighthouse" in "".join(prompts) for day in range(40))
-    assert reply["memagent"]["question"] == question and reply["memagent"]["ignored"] == ["seed"]
-    assert all(question in prompt for prompt in prompts)

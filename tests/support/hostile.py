@@ -176,19 +176,6 @@ def completion(body: dict[str, Any]) -> dict[str, Any]:
     return {"choices": [said | {"finish_reason": "stop"}], "usage": usage}
 
 
-def faults(share: float, kinds: list[str], seed: int = 0) -> Fault:
-    """Return a function from a POST's number to its fault, if it has one: one of ``kinds``, with probability ``share``.
-
-    The fault depends only on the number and ``seed``.
-    """
-
-    def fault(number: int) -> str | None:
-        rng = random.Random(f"{seed} {number}")
-        return rng.choice(kinds) if rng.random() < share else None
-
-    return fault
-
-
 def fates(share: float, kinds: list[str], seed: int = 0) -> Callable[[str, int], str | None]:
     """Return a function like that of :func:`faults`, but of a request's body and how often it was sent before."""
 
