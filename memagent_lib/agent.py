@@ -17,13 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from memagent_lib import paths, provenance
-from memagent_lib.backends import (
-    Backend,
-    Sampling,
-    backend_for_one_reading,
-    open_backend,
-    require_backend,
-)
+from memagent_lib.backends import Backend, Sampling, backend_for_one_reading, open_backend, require_backend
 from memagent_lib.bad_memory import OnBadMemory
 from memagent_lib.driver import Observer, drive
 from memagent_lib.models import HUB_NAME, find_model, hub_file, load_tokenizer
@@ -89,20 +83,6 @@ class AgentSettings:
             raise ValueError(f"{path} is not JSON ({broken})") from broken
         return parse(cls, table, str(path))
 
-    @classmethod
-    def of(
-        cls,
-        template: Template,
-        budget: Budget,
-        reader: str,
-        chat_template: Mapping[str, Any] | None = None,
-        on_bad_memory: str = OnBadMemory.TAKE,
-    ) -> AgentSettings:
-        shipped = template.name in Template.shipped() and Template.load(template.name) == template
-        words = template.name if shipped else asdict(template)
-        arguments = dict(chat_template or {})
-        return cls(template=words, budget=budget, reader=reader, chat_template=arguments, on_bad_memory=on_bad_memory)
-
     def save(self, model: str | Path) -> Path:
         return paths.write_atomically(Path(model) / SETTINGS_FILE, json.dumps(asdict(self), indent=2) + "\n")
 
@@ -151,7 +131,9 @@ def open_agent(
     """
     if backend is None or isinstance(backend, str):
         engines = options.get("engines") or 0
-        backend = backend or _default_backend(str(model), engines)
+        if not backend:
+            with status_line(f"choosing a backend for {Path(model).name}"):  # it may import torch
+                backend = "vllm" if engines else backend_for_one_reading(str(model))
         require_backend(backend, engines, options.get("cluster") or "")  # before a tokenizer is downloaded
     remote = backend == "openai"
     # A server has its own names for models, even some that end in .gguf.
@@ -171,8 +153,8 @@ def open_agent(
     encoder = Encoder(tokenizer.with_chat_arguments(arguments), template, budget)
     if isinstance(backend, str):
         set_options = _set_options(backend, options, arguments)
-        if backend == "vllm":
-            set_options["needed_window"] = needed_window(encoder, reader)
+        if backend == "vllm":  # an evaluation reads with several readers
+            set_options["needed_window"] = max(encoder.window_of(each.prompts) for each in (reader, *READERS.values()))
         with status_line(f"loading {Path(model).name} with {backend}"):
             backend = open_backend(backend, path, sampling, **set_options)
     return Agent(encoder, backend, reader, provenance.model_hash(path), action, tokenizer.digest)
@@ -187,18 +169,6 @@ def _set_options(backend: str, options: Mapping[str, Any], chat_arguments: Mappi
     if chat_arguments and set_options.get("api") == "chat":  # the server renders its own chat template
         set_options["extra"] = {"chat_template_kwargs": chat_arguments} | dict(set_options.get("extra", {}))
     return set_options
-
-
-def _default_backend(model: str, engines: int) -> str:
-    if engines:
-        return "vllm"
-    with status_line(f"choosing a backend for {Path(model).name}"):  # it may import torch
-        return backend_for_one_reading(model)
-
-
-def needed_window(encoder: Encoder, reader: Reader) -> int:
-    """Return the most tokens that a turn of any reader may need, because an evaluation reads with several of them."""
-    return max(encoder.window_of(each.prompts) for each in (reader, *READERS.values()))
 
 
 @dataclass(frozen=True)
@@ -227,9 +197,7 @@ class Agent:
             # The name alone would reuse replies of an older version of the file.
             "reader_file": plugin_hash(self.reader.file) if self.reader.file else "",
             "chat_template": self.encoder.tokenizer.chat_arguments,
-            "extra": getattr(
-                self.backend, "extra", None
-            ),  # fields of a server's requests, which may change its replies
+            "extra": getattr(self.backend, "extra", None),  # fields of a server's requests may change its replies
             "server": getattr(self.backend, "served", None),  # llama.cpp serves its only model under any name
             "on_bad_memory": "" if self.on_bad_memory is OnBadMemory.TAKE else str(self.on_bad_memory),
             "tokenizer": self.tokenizer_digest,

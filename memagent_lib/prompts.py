@@ -9,7 +9,7 @@ from __future__ import annotations
 import string
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,12 @@ class Template:
         if not entries.pop("verbatim", False):
             entries = _stripped(entries)
         return parse(cls, {"name": path.stem, **entries}, str(path))
+
+    @property
+    def saved(self) -> str | dict[str, Any]:
+        """What a file names this template by: its name if it ships with the library, else a table of its entries."""
+        ships = self.name in self.shipped() and self.load(self.name) == self
+        return self.name if ships else asdict(self)
 
     @classmethod
     def shipped(cls) -> list[str]:
@@ -270,14 +276,11 @@ class Encoder:
         return Request(tuple(ids), text, self.reply_limit(prompt.kind), draft, self.tokenizer.thoughts)
 
     def _too_long(self, prompt: Prompt, tokens: int, limit: int) -> str:
-        texts = {"memory": prompt.memory, "chunk": prompt.chunk.text if prompt.chunk else ""}
-        sizes = [f"a {part} of {self.tokenizer.count(text):,} tokens" for part, text in texts.items() if text]
         fix = ""
         if prompt.kind == Kind.DIRECT:
             most = max(prompt.chunk.tokens, self.budget.chunk_tokens + tokens - limit)
             fix = f"; raise chunk_tokens to {most:,} if the window holds it, or read with a memory"
-        what = " and ".join(sizes)
-        return f"the {prompt.kind} prompt is {tokens:,} tokens with {what}, and the budget allows {limit:,}{fix}"
+        return f"the {prompt.kind} prompt is {tokens:,} tokens, and the budget allows {limit:,}{fix}"
 
     def interpret(self, prompt: Prompt, request: Request, raw: Reply) -> Reply:
         """Return the reply as the reader sees it: without thoughts in its text, and with a memory within its budget.

@@ -82,15 +82,14 @@ class Tokenizer:
         try:
             return cls._of_folder(Path(snapshot_download(str(model), allow_patterns=[*_FILES, *_OTHER_FILES])))
         except (OSError, ValueError) as failure:
-            raise OSError(f"no tokenizer for {str(model)!r}, neither here nor on the hub; set --tokenizer") from failure
+            raise OSError(f"no tokenizer for {str(model)!r}, neither here nor on the hub; set tokenizer") from failure
 
     @classmethod
     def _of_folder(cls, folder: Path) -> Tokenizer:
         if (folder / "tokenizer.json").is_file():
             return cls(TokenizerFiles(folder))
         if not any((folder / name).is_file() for name in (*_FILES, *_OTHER_FILES)):
-            inside = f"; its folder {folder / 'model'} may be one" if (folder / "model").is_dir() else ""
-            raise ValueError(f"{folder} is not a model folder (no tokenizer.json){inside}")
+            raise ValueError(f"{folder} is not a model folder (no tokenizer.json)")
         from transformers import AutoTokenizer
 
         return cls(AutoTokenizer.from_pretrained(str(folder)))

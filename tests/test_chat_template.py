@@ -8,9 +8,8 @@ import pytest
 from hostile import serving
 from training_loop import loop_of, recipe_of
 
-from memagent_lib.agent import AgentSettings, open_agent
+from memagent_lib.agent import open_agent
 from memagent_lib.backends import Scripted
-from memagent_lib.prompts import Budget
 
 POCKET = Path("experiments/pocket/trained")
 OFF = "<think>\n\n</think>\n\n"
@@ -67,16 +66,6 @@ def test_tokenizer_and_template_are_part_of_an_identity(qwen3):
     (qwen3 / "tokenizer.json").write_text(json.dumps(table | {"normalizer": {"type": "Lowercase"}}))
     other = opened(qwen3).identity
     assert [name for name in before if other[name] != mended[name]] == ["tokenizer"]
-
-
-def test_memagent_json_has_the_arguments_that_a_model_needs(qwen3):
-    AgentSettings(budget=Budget(chunk_tokens=48)).save(qwen3)
-    assert json.loads((qwen3 / "memagent.json").read_text())["chat_template"] == {}
-    AgentSettings(budget=Budget(chunk_tokens=48), chat_template={"enable_thinking": False}).save(qwen3)
-    assert opened(qwen3).encoder.tokenizer.chat_arguments == {"enable_thinking": False}
-    on = opened(qwen3, chat_template={"enable_thinking": True})
-    assert on.encoder.tokenizer.chat_arguments == {"enable_thinking": True}
-    assert not on.encoder.tokenizer.thoughts.closed
 
 
 def test_verls_own_key_reaches_the_agent_loop(qwen3, tmp_path):

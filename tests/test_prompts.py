@@ -23,13 +23,6 @@ from memagent_lib.trace import Kind, Prompt, Reply
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=400)
 
 
-def test_a_question_over_its_budget_fails_before_any_turn(encoder):
-    backend = Scripted(lambda text: "memory")
-    with pytest.raises(BudgetError, match=r"the question is \d+ tokens and question_tokens allows 32"):
-        Agent(encoder, backend).read("some text", "why? " * 40)
-    assert backend.requests == []
-
-
 def test_a_budget_over_the_window_names_the_numbers_and_the_fix(encoder):
     with pytest.raises(BudgetError, match=r"can need \d+ tokens .* chunk 48 .* allows 150; lower chunk_tokens"):
         Agent(encoder, Scripted(str, window=150))

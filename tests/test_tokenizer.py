@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import pytest
-import tokenizers
 
 from memagent_lib.tokenizer import Tokenizer, TokenizerFiles
 
@@ -47,20 +46,6 @@ def test_the_files_alone_make_transformers_own_tokenizer(tokenizer, tmp_path, te
     ids = [*theirs.chat(text), *theirs.encode(text), 10_000]
     assert ours.decode(ids) == theirs.decode(ids) == theirs.hf.decode(ids[:-1], skip_special_tokens=True)
     assert ours.hf.get_vocab() == theirs.hf.get_vocab()
-
-
-@pytest.mark.parametrize("limit", ["padding", "truncation"])
-def test_a_saved_padding_or_truncation_changes_no_prompt(tokenizer, tmp_path, limit):
-    folder = _saved(tokenizer, tmp_path)
-    raw = tokenizers.Tokenizer.from_file(f"{folder}/tokenizer.json")
-    if limit == "padding":
-        raw.enable_padding(length=64, pad_token="<|endoftext|>")
-    else:
-        raw.enable_truncation(2)
-    raw.save(f"{folder}/tokenizer.json")
-    for saved in (Tokenizer.load(folder), Tokenizer(Tokenizer.load(folder).hf)):
-        assert saved.chat("The code is 4821.") == tokenizer.chat("The code is 4821.")
-        assert saved.end_ids == tokenizer.end_ids
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What a server's answers mean: what is retried and for how long, its list of models, and their windows.
 
-This module opens no connection. The ``openai`` client repeats a request after statuses 408, 409, 429 and 5xx, and after lost connections.
+This module opens no connection. The ``openai`` client repeats a request after statuses 408, 409, 429 and 5xx, and after
+lost connections.
 """
 
 from __future__ import annotations

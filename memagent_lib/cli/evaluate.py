@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from memagent_lib.agent import Agent
     from memagent_lib.evaluation import EvaluationPlan, ModelJudge, Result
-    from memagent_lib.tracking import Run
 
 MOST_REASONS = 10
 EPILOG = """\b
@@ -179,26 +178,11 @@ def _save_wrong(plan: EvaluationPlan, results: Sequence[Result], path: str) -> N
     print(f"\n{number:,} not answered right, {saved}", file=sys.stderr)
 
 
-def _page(tracked: Run, results: Sequence[Result], policy: str, folder: Path) -> Path | str:
-    """Write the inspector's page of all readings, of this call and earlier ones; return its path, or "" without one.
-
-    The earlier ones are those whose rows are in ``folder``. If they cannot be loaded, a warning is printed.
-    """
+def _page(results: Sequence[Result], policy: str, folder: Path) -> Path | str:
+    """Write the inspector's page of this call's readings; return its path, or "" if there are none."""
     from memagent_lib import inspector
-    from memagent_lib.evaluation import gather_rows
     from memagent_lib.status_line import status_line
-    from memagent_lib.tracking import by_variant, load_readings
 
-    read = {policy: [result for result in results if result.trace is not None]}
-    try:
-        rows = gather_rows(folder)
-        own = rows["run_id"] == tracked.id
-        earlier = load_readings(tracked.experiment, rows[~own])
-        new = by_variant(results, rows[own])
-        read = {name: [*earlier.get(name, []), *new.get(name, [])] for name in {**earlier, **new}}
-    except (ValueError, OSError) as failure:
-        warn(f"the page shows the readings of this call alone: {failure}")
-    if not any(read.values()):
-        return ""
+    read = [result for result in results if result.trace is not None]
     with status_line("writing the page of readings"):
-        return inspector.to_html(read).save(folder / "inspector.html")
+        return inspector.to_html({policy: read}).save(folder / "inspector.html") if read else ""

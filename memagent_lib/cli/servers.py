@@ -27,6 +27,7 @@ STOP_GRACE_S = 10.0
 SETTINGS = Path(__file__).parent / "jupyter"  # no news, and exported pages without scripts of the network
 FIRST_PAGE = "lab/tree/notebooks"
 port_type = click.IntRange(0, 65535)
+SPLIT = click.Choice(["auto", "last_paragraph", "last_line", "first_paragraph", "first_line"])
 SERVE_EPILOG = """\b
 Every request is read as a document and a question about it:
   1. the fields document and question of the request: extra_body={"document": text}
@@ -48,7 +49,7 @@ lm-eval itself cuts prompts on the left to max_length, 2,047 tokens by default.
 @agent_options
 @reader_option
 @click.option("--port", metavar="N", type=port_type, default=8000, help=f"The port on {HOST}, 0 for any free one.")
-@click.option("--split", metavar="NAME", default="auto", help="How to divide a long single message, see below.")
+@click.option("--split", type=SPLIT, default="auto", help="How to divide a long single message, see below.")
 @click.option(
     "--allow-host",
     "hosts",
@@ -60,13 +61,12 @@ def serve(port: int, split: str, hosts: tuple[str, ...], **agent: Any) -> None:
     """Answer OpenAI-compatible chat requests of any length, on loopback."""
     import uvicorn
 
-    from memagent_lib.serve import ServeSettings, make_app
+    from memagent_lib.serve import make_app
 
     name = agent["model"].rstrip("/").rpartition("/")[2]
-    settings = ServeSettings(name=name, split=split, allowed_hosts=hosts)
     with socket.create_server((HOST, port)) as listening:  # a port in use fails here, before a model is loaded
         opened = agent_of(**agent)
-        app = make_app(opened, settings, opened.backend.sampling)
+        app = make_app(opened, name, opened.backend.sampling, split, hosts)
         print(f"http://{HOST}:{listening.getsockname()[1]}/v1 answers as {name!r}; Ctrl-C stops it", flush=True)
         uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5)).run([listening])
 

@@ -78,7 +78,12 @@ def sft(
 
         model = fine_tune(recipe, data, encoder, folder, resume=resume, on_log=log)
         reading = recipe.reading
-        agent = AgentSettings.of(encoder.template, reading.budget, reading.reader, on_bad_memory=reading.on_bad_memory)
+        agent = AgentSettings(
+            template=encoder.template.saved,
+            budget=reading.budget,
+            reader=reading.reader,
+            on_bad_memory=reading.on_bad_memory,
+        )
         agent.save(model)
         if recipe.sft.lora_rank:
             agent.save(folder / "adapter")

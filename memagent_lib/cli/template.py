@@ -26,8 +26,8 @@ PARTS = {name: part for part, names in PART_NAMES.items() for name in names}
 IMPORTED_BY = "by `memagent template import`"
 EPILOG = """\
 The file needs two string constants: one with placeholders for question, chunk and memory, and one for question and
-memory. If several fit, --read and --answer choose among them. The prompts of the baselines (document at once, question
-alone) are those of our own template.
+memory. If several fit, --read and --answer choose among them. --empty-memory is the name of a constant, or the text
+itself. The prompts of the baselines (document at once, question alone) are those of our own template.
 
 \b
 example:
@@ -49,7 +49,7 @@ class FoundPrompt(NamedTuple):
 @click.option("--out", metavar="FILE.toml", required=True, help="The file to write.")
 @click.option("--read", metavar="NAME", help="The constant with the prompt for a new memory, if several fit.")
 @click.option("--answer", metavar="NAME", help="The constant with the prompt for the answer, if several fit.")
-@click.option("--empty-memory", metavar="NAME or TEXT", help="The text of an empty memory: a constant, or the text.")
+@click.option("--empty-memory", metavar="NAME or TEXT", help="The text of an empty memory.  [default: NO_MEMORY]")
 def template(action: str, file: str, out: str, read: str | None, answer: str | None, empty_memory: str | None) -> None:
     """Take the prompts of another project's source file FILE.py as a template."""
     from memagent_lib.prompts import Template
@@ -61,13 +61,11 @@ def template(action: str, file: str, out: str, read: str | None, answer: str | N
     prompts = {name: found for name, text in constants.items() if (found := _prompt(text))}
     reading = _chosen(prompts, {"question", "chunk", "memory"}, read, "--read")
     answering = _chosen(prompts, {"question", "memory"}, answer, "--answer")
-    if empty_memory is None:
-        empty_memory = next((name for name in constants if name.upper().startswith("NO_MEMORY")), None)
-    if empty_memory is None:
+    if empty_memory is None and "NO_MEMORY" not in constants:
         raise ValueError("no constant is called NO_MEMORY; give --empty-memory, a constant's name or the text")
     ours = Template.load("chunk_first")
     entries = {
-        "empty_memory": constants.get(empty_memory, empty_memory),
+        "empty_memory": constants.get(empty_memory or "NO_MEMORY", empty_memory),
         "read": prompts[reading].text,
         "answer": prompts[answering].text,
         "direct": ours.direct,
@@ -86,28 +84,18 @@ def template(action: str, file: str, out: str, read: str | None, answer: str | N
 
 
 def string_constants(path: Path) -> dict[str, str]:
-    """Return the string constants of a Python file, by name, at any depth. The last assignment to a name wins.
-
-    Attributes (``self.NO_MEMORY = "none"``) and encoded texts (``NO_MEMORY = tokenizer.encode("none")``) are included.
-    """
+    """Return the string constants that a Python file assigns to names, at any depth. The last assignment wins."""
     try:
         tree = ast.parse(path.read_bytes(), path.name)
     except (SyntaxError, ValueError) as failure:
         raise ValueError(f"{path} is not Python source: {failure}") from failure
-    found = {}
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Assign | ast.AnnAssign):
-            continue
-        value = node.value
-        if isinstance(value, ast.Call) and getattr(value.func, "attr", "") == "encode" and value.args:
-            value = value.args[0]
-        if not (isinstance(value, ast.Constant) and isinstance(value.value, str)):
-            continue
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            name = getattr(target, "id", None) or getattr(target, "attr", None)
-            if name:
-                found[name] = value.value
-    return found
+    return {
+        target.id: node.value.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
 
 
 def _prompt(text: str) -> FoundPrompt | None:

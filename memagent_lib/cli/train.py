@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,21 +70,13 @@ def train(
 
 
 def _ended(run: TrainingRun, status: TrainingStatus) -> int:
-    """Print how a run ended and where to look next; return the exit status."""
+    """Print how a run ended and what comes next; return the exit status."""
     from memagent_lib import panel
     from memagent_lib.paths import display
-    from memagent_lib.tracking import Experiment, TrackingError
 
     print(panel.outcome(status), flush=True)
-    tracking = run.folder.recipe()[0].tracking
-    mlflow = ""
-    if status.mlflow_run and tracking.uri:
-        with suppress(TrackingError):  # the run has ended well, even if its server is gone by now
-            mlflow = Experiment.open(tracking.uri, tracking.experiment).join(status.mlflow_run).page
-    command = f"memagent resume {shlex.quote(display(run.folder.path))}"
-    if status.state == "finished":
-        command = _evaluate(display(run.folder.model))
-    look_next(mlflow=mlflow, command=command)
+    again = f"memagent resume {shlex.quote(display(run.folder.path))}"
+    look_next(command=_evaluate(display(run.folder.model)) if status.state == "finished" else again)
     return 0
 
 

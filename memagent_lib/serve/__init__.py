@@ -4,6 +4,6 @@
 but on no file and no experiment.
 """
 
-from memagent_lib.serve.app import ServeSettings, make_app
+from memagent_lib.serve.app import make_app
 
-__all__ = ["ServeSettings", "make_app"]
+__all__ = ["make_app"]

@@ -11,9 +11,9 @@ import json
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ from memagent_lib.backends import BackendError, BackendUnavailable, Sampling
 from memagent_lib.driver import Observer
 from memagent_lib.prompts import BudgetError, Encoder
 from memagent_lib.readers import reader_named
-from memagent_lib.serve.conversation import SPLITS, ChatError, ChatRequest, ReadingTask, task_of
+from memagent_lib.serve.conversation import ChatError, ChatRequest, ReadingTask, task_of
 from memagent_lib.trace import Trace, Turn
 
 # 499 is nginx's code for a client that is gone; only a log sees it.
@@ -52,29 +52,16 @@ SUPPORTED = {
 WITHOUT_EFFECT = ("user", "metadata", "store", "service_tier", "stream_options", "safety_identifier")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServeSettings:
-    """The model's ``name`` for clients, and the default ``split`` of a message (one of ``conversation.SPLITS``).
-
-    ``allowed_hosts`` are names of this machine besides localhost, such as a proxy's.
-    """
-
-    name: str
-    split: str = "auto"
-    allowed_hosts: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.split not in SPLITS:
-            raise ValueError(f"no split {self.split!r}; choose from {', '.join(SPLITS)}")
-
-
-def make_app(agent: Agent, settings: ServeSettings, sampling: Sampling | None = None) -> Starlette:
+def make_app(
+    agent: Agent, name: str, sampling: Sampling, split: str = "auto", allowed_hosts: Sequence[str] = ()
+) -> Starlette:
     """Create the application. When it shuts down, it closes the agent's backend.
 
-    It answers requests for this machine's own host names and the allowed ones only, and bodies must be declared as
-    JSON, so that no web page can start a reading through the browser.
+    ``name`` is the model's for clients, and ``split`` the default for a message (one of ``conversation.SPLITS``).
+    ``allowed_hosts`` are names of this machine besides localhost, such as a proxy's. Requests for other hosts are
+    refused, and bodies must be declared as JSON, so that no web page can start a reading through the browser.
     """
-    server = ReadingServer(agent, settings, sampling or Sampling())
+    server = ReadingServer(agent, name, sampling, split)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -89,24 +76,25 @@ def make_app(agent: Agent, settings: ServeSettings, sampling: Sampling | None = 
     ]
     # Starlette looks up the handlers of an exception's base classes too, so the one for Exception gets bugs.
     handlers = dict.fromkeys((*STATUS, Exception), _failed)
-    hosts = Middleware(TrustedHostMiddleware, allowed_hosts=[*OWN_NAMES, *settings.allowed_hosts])
+    hosts = Middleware(TrustedHostMiddleware, allowed_hosts=[*OWN_NAMES, *allowed_hosts])
     return Starlette(routes=routes, exception_handlers=handlers, middleware=[hosts], lifespan=lifespan)
 
 
 class ReadingServer:
     """The endpoints and their shared state: the agent, the queue of readings, and the latest traces."""
 
-    def __init__(self, agent: Agent, settings: ServeSettings, sampling: Sampling):
+    def __init__(self, agent: Agent, name: str, sampling: Sampling, split: str):
         self._agent = agent
-        self._settings = settings
+        self._name = name
         self._sampling = sampling
+        self._split = split
         self._slots = asyncio.Semaphore(READINGS)
         self._requests = 0
         self._traces: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     async def chat(self, request: Request) -> Response:
         chat = await self._parsed(request)
-        task = task_of(chat, self._fits, self._settings.split)
+        task = task_of(chat, self._fits, self._split)
         reading = _Reading(uuid.uuid4().hex, chat, task, asyncio.Queue())
         if chat.stream:
             return StreamingResponse(self._events(reading), media_type="text/event-stream")
@@ -126,7 +114,7 @@ class ReadingServer:
         return JSONResponse(self._reply(ChatCompletion, reading, choice, **more))
 
     async def models(self, _: Request) -> Response:
-        model = Model(id=self._settings.name, object="model", created=0, owned_by="memagent")
+        model = Model(id=self._name, object="model", created=0, owned_by="memagent")
         return JSONResponse({"object": "list", "data": [model.model_dump()]})
 
     async def trace(self, request: Request) -> Response:
@@ -148,8 +136,8 @@ class ReadingServer:
             first = wrong.errors()[0]
             where = ".".join(map(str, first["loc"]))
             raise ChatError(f"{where or 'the body'}: {first['msg']}", where or None) from wrong
-        if chat.model != self._settings.name:
-            raise ChatError(f"no model {chat.model!r}; this server has {self._settings.name}", "model", 404)
+        if chat.model != self._name:
+            raise ChatError(f"no model {chat.model!r}; this server has {self._name}", "model", 404)
         for name, supported in SUPPORTED.items():
             value = chat.model_extra.get(name)
             if value is not None and value not in supported:
@@ -211,7 +199,7 @@ class ReadingServer:
     def _reply(self, form: type, reading: _Reading, *choices: dict[str, Any], **more: Any) -> dict[str, Any]:
         kind = "chat.completion" if form is ChatCompletion else "chat.completion.chunk"
         head = {"id": f"chatcmpl-{reading.id}", "object": kind, "created": int(time.time())}
-        return form(**head, model=self._settings.name, choices=choices, **more).model_dump(mode="json")
+        return form(**head, model=self._name, choices=choices, **more).model_dump(mode="json")
 
     async def _events(self, reading: _Reading) -> AsyncIterator[str]:
         """Yield the events of a streamed reply: one without text per turn, the answer, its end and the usage."""

@@ -5,7 +5,6 @@ This package does not depend on notebooks or widgets.
 
 from memagent_lib.tracking.evaluations import (
     agent_openers,
-    by_variant,
     choose,
     different_kinds,
     differing,
@@ -25,7 +24,7 @@ from memagent_lib.tracking.runs import PARENT_TAG, Experiment, Run, RunStatus, l
 from memagent_lib.tracking.store import MissingArtifact, TrackingError, sqlite_file, store_uri
 
 __all__ = [
-    "PARENT_TAG", "Experiment", "MissingArtifact", "Run", "RunStatus", "TrackingError", "agent_openers", "by_variant",
+    "PARENT_TAG", "Experiment", "MissingArtifact", "Run", "RunStatus", "TrackingError", "agent_openers",
     "choose", "different_kinds", "differing", "evaluate_files", "evaluation_rows", "leaderboard", "load_readings",
     "load_results", "load_runs", "log_agent", "log_readings", "log_results", "mlflow_page", "policy_name", "rows_file",
     "run_names", "settings_of", "sqlite_file", "store_uri",

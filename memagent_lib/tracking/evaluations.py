@@ -20,7 +20,7 @@ from typing import Any
 
 import pandas as pd
 
-from memagent_lib.agent import Agent, AgentSettings, open_agent
+from memagent_lib.agent import Agent, open_agent
 from memagent_lib.backends import Sampling
 from memagent_lib.evaluation import (
     ALL_TASKS,
@@ -212,7 +212,7 @@ def load_readings(
     selected = rows[(rows["reader"] == reader) | (not reader)]
     selected = selected[(selected["chunks"] == chunks) | (not chunks)]
     for run_id, of_run in selected.groupby("run_id", sort=False):
-        for variant, found in by_variant(load_results(experiment.join(run_id, deleted=True)), of_run).items():
+        for variant, found in _by_variant(load_results(experiment.join(run_id, deleted=True)), of_run).items():
             readings[variant] += found
     empty = [variant for variant, found in readings.items() if not found]
     if empty and (reader or chunks):
@@ -222,7 +222,7 @@ def load_readings(
     return readings
 
 
-def by_variant(results: Iterable[Result], rows: pd.DataFrame) -> dict[str, list[Result]]:
+def _by_variant(results: Iterable[Result], rows: pd.DataFrame) -> dict[str, list[Result]]:
     """Return the readings of one run that its keyed ``rows`` describe, by variant."""
     same = ["reader", *question_columns(rows)]
     wanted = dict(zip(rows[same].itertuples(index=False, name=None), rows["variant"], strict=True))
@@ -241,9 +241,16 @@ def log_agent(run: Run, agent: Agent, model: str, backend: str, **options: Any) 
     with; prompts, sizes, sampling, and the server's address and request fields come from the agent itself.
     """
     encoder = agent.encoder
-    arguments = encoder.tokenizer.chat_arguments
-    settings = AgentSettings.of(encoder.template, encoder.budget, agent.reader.source, arguments, agent.on_bad_memory)
-    opening = asdict(settings) | {"model": str(model), "backend": backend, "sampling": agent.identity["sampling"]}
+    opening = {
+        "template": encoder.template.saved,
+        "budget": asdict(encoder.budget),
+        "reader": agent.reader.source,
+        "chat_template": encoder.tokenizer.chat_arguments,
+        "on_bad_memory": agent.on_bad_memory,
+        "model": str(model),
+        "backend": backend,
+        "sampling": agent.identity["sampling"],
+    }
     own = {name: getattr(agent.backend, name, None) for name in ("base_url", "extra", "window")}
     opening |= {name: value for name, value in (own | options).items() if value}
     run.text(json.dumps({"weights": agent.weights, "opening": opening}, indent=1, default=str), AGENT)

@@ -84,13 +84,6 @@ async def test_what_may_pass_is_tried_again(fault):
     assert server.posts == 3
 
 
-async def test_an_attempt_that_hangs_is_abandoned_and_tried_again():
-    with serving(fault=lambda n: "hang" if n < 2 else None, hang_s=60) as server:
-        reply = await ask(opened(server, retry_policy=RetryPolicy(attempt_s=0.4)))
-    assert reply.text.startswith("note ")
-    assert server.posts >= 3 and server.hangs_ended == 0  # on a busy machine the reply itself may be late
-
-
 QUOTA = {
     "error": {"code": 429, "message": "You exceeded your current quota", "details": [{"quotaId": "RequestsPerDay"}]}
 }
@@ -433,19 +426,6 @@ async def test_a_prompt_cut_by_the_server_names_both_numbers(sent, api, usage):
     assert server.posts == 1
 
 
-@pytest.mark.parametrize(("read", "cut"), [(20, False), (1_026, True)])
-async def test_a_later_count_is_of_a_cut_prompt_unless_it_lacks_cached_tokens(read, cut):
-    with serving(window=20_000) as server:
-        server.reply = lambda body: reply_of(body) | {"usage": {"prompt_tokens": 2_000 if server.posts == 1 else read}}
-        backend = opened(server, api="chat")
-        await backend.complete(Request(tuple(range(2_000)), "", 1))
-        if cut:
-            with pytest.raises(BackendError, match=r"2,100 .* 1,026"):
-                await ask(backend, range(2_100))
-        else:
-            await ask(backend, range(2_100))
-
-
 @pytest.mark.parametrize(
     ("sent", "api", "usage"),
     [
@@ -499,22 +479,6 @@ async def test_thirty_percent_of_faults_lose_and_double_no_turn(encoder, n):
     assert server.posts > 1.2 * turns, "faults did happen"
     assert len(server.answered) == turns
     assert set(server.answered.values()) == {1}, "no turn was answered twice"
-
-
-async def test_cancelling_leaves_no_request_behind(encoder):
-    with serving(fault=lambda n: "hang", hang_s=60) as server:
-        backend = opened(server)
-        agent = Agent(encoder, backend)
-        work = asyncio.create_task(gather(agent.aread(DOCUMENT, f"Which note is {i}?") for i in range(20)))
-        while server.posts < 20:
-            await asyncio.sleep(0.01)
-        work.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await work
-        await asyncio.sleep(0.3)
-        assert server.posts == 20
-        await backend.close()
-    assert not [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
 
 
 def test_another_served_model_or_api_continues_no_journal(encoder, tmp_path):

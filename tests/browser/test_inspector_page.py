@@ -138,28 +138,6 @@ def test_filters_search_and_two_readings_side_by_side(page: Page, readings: Read
     expect(right).to_contain_text("turn 1: the answer")
 
 
-@pytest.mark.long
-def test_a_click_on_a_timeline_moves_both_and_hovering_names_it(page: Page, readings: Readings):
-    opened(page, readings, turn=1)
-    line = page.locator(".ma-time").nth(1)
-    line.hover(position={"x": 3, "y": 20})
-    expect(page.locator(".ma-tip").nth(1)).to_have_text("turn 1: not read yet · 9 tokens")
-    box = line.bounding_box()
-    line.click(position={"x": box["width"] * 5.5 / 21, "y": 20})
-    for detail in page.locator(".ma-detail").all():
-        expect(detail).to_have_attribute("data-turn", "6")
-
-
-@pytest.mark.long
-def test_where_the_words_came_from(page: Page, readings: Readings):
-    opened(page, readings, turn=1)
-    page.get_by_role("button", name="Where did these words come from?").first.click()
-    row = page.locator(".ma-scroll tr", has_text="4711").first
-    expect(row).to_contain_text("turn 6")
-    row.get_by_role("button", name="turn 10").click()
-    expect(page.locator(".ma-detail").first).to_have_attribute("data-turn", "10")
-
-
 def saved_page(page: Page, readings: Readings, folder: Path) -> None:
     """Open the page as a file that a server sends: an address is needed for links."""
     file = to_html(readings).save(folder / "page.html")

@@ -84,26 +84,3 @@ def test_a_memory_edited_twice_shows_the_second_reading(page: Page, inspector: w
         page.evaluate(RENDER, synced(inspector))
         page.get_by_label("beside").select_option("before, other memory after turn 3")
         expect(other).to_contain_text(words)
-
-
-def test_requests_wait_while_the_kernel_reads_on(page: Page, inspector: widget.Inspector, monkeypatch) -> None:
-    monkeypatch.setattr(widget, "SAVED_BYTES", 0)
-    inspector.saved = {}
-    page.clock.install()
-    opened(page, inspector)
-    detail = page.locator(".ma-detail").first
-    expect(detail).to_contain_text("turn 3: chunk 3")
-    page.evaluate("() => { window.reading = new Promise((end) => { window.end = end; }); }")
-    read_on(page, "a first thought")
-    page.locator(".ma-inspector").focus()
-    page.keyboard.press("Home")
-    page.clock.run_for(60_000)
-    expect(detail).to_contain_text("turn 3: chunk 3")
-    page.evaluate("window.end()")
-    expect(page.locator(".ma-detail").nth(1)).to_contain_text("a first thought")
-
-    page.evaluate("() => { window.idle = new Promise(() => {}); }")
-    page.get_by_role("button", name="Where did these words come from?").first.click()
-    page.clock.run_for(16_000)
-    gone = 'The kernel is busy or gone, and this was not saved. Try again when it is idle, or: inspector.show("abc")'
-    expect(page.get_by_text(gone)).to_be_visible()

@@ -66,7 +66,6 @@ def test_a_bug_keeps_its_traceback_and_an_error_has_one_on_request(workspace, mo
         main(["doctor"])
 
 
-READ = ["read", "FOLDER/a.txt", "--question", "q?", "--model"]
 REFUSED = {
     "data needle --chunks 2 --out FOLDER/x.parquet --model ./no-such-model": "./no-such-model",
     "data": "--out FILE.parquet",

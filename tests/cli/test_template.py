@@ -31,7 +31,7 @@ class Reader:
 
 New "memory" \\ set {{like this}}:
 """
-    FINAL: str = (
+    FINAL = (
         "Answer {prompt} from {memory}"
         " in \\boxed{{}}.\n"
     )
@@ -86,33 +86,6 @@ def test_names_choose_among_several(tmp_path, capsys) -> None:
     assert status == 0
     assert (Template.load(out).answer, Template.load(out).empty_memory) == ("Say {question} by {memory}", "none")
     assert "not requested in \\boxed{}" in capsys.readouterr().out
-
-
-REFERENCE = r'''
-READ = """Update the memory.
-<problem>
-{prompt}
-</problem>
-<memory>
-{memory}
-</memory>
-<section>
-{chunk}
-</section>"""
-ANSWER = "Answer {prompt} from {memory} in \\boxed{{}}."
-
-class Agent:
-    def __init__(self, tokenizer):
-        self.template = TokenTemplate(READ, tokenizer)
-        self.NO_MEMORY_TOKENS = tokenizer.encode("No previous memory", add_special_tokens=False)
-'''
-
-
-def test_an_empty_memory_that_is_encoded_is_found(tmp_path, capsys) -> None:
-    """The form of the reference's ``memory.py``: its text stands only in a call."""
-    status, out = imported(tmp_path, REFERENCE)
-    assert status == 0
-    assert Template.load(out).empty_memory == "No previous memory"
 
 
 def test_letters_that_the_terminal_lacks_do_not_end_a_command(tmp_path, monkeypatch):

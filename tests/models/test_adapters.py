@@ -81,7 +81,7 @@ def test_an_adapter_reads_with_its_own_settings(adapter, base, cache):
     folder, _ = adapter
     budget = {"chunk_tokens": 40, "memory_tokens": 12, "answer_tokens": 8, "question_tokens": 16}
     plain = open_agent(base, "transformers", template="short", budget=budget, threads=1)
-    AgentSettings.of(plain.encoder.template, plain.encoder.budget, "multislot").save(folder)
+    AgentSettings(template=plain.encoder.template.saved, budget=plain.encoder.budget, reader="multislot").save(folder)
     plain.close()
     agent = open_agent(folder, "transformers", threads=1)
     assert (agent.reader.name, agent.encoder.budget.memory_tokens) == ("multislot", 12)

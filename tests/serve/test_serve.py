@@ -24,7 +24,7 @@ from waiting import wait_for
 from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, BackendUnavailable, Sampling, Scripted, open_backend
 from memagent_lib.prompts import Budget, Encoder, Template
-from memagent_lib.serve import ServeSettings, make_app
+from memagent_lib.serve import make_app
 from memagent_lib.trace import Reply
 
 DOCUMENT = (
@@ -42,7 +42,7 @@ def noting(text: str) -> str:
 
 @contextmanager
 def serving(agent: Agent, **settings) -> Iterator[openai.OpenAI]:
-    app = make_app(agent, ServeSettings(name="reader", **settings), Sampling())
+    app = make_app(agent, "reader", Sampling(), **settings)
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run)
     thread.start()

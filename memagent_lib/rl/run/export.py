@@ -70,8 +70,13 @@ def save_policy(checkpoint: Checkpoint, recipe: Recipe, target: Path) -> None:
     reading = recipe.reading
     # Relative to the project if its file is in it: the policy may be published, and every command finds it so.
     reader = display(Path(reading.reader))
-    template = Template.load(reading.template)
-    settings = AgentSettings.of(template, reading.budget, reader, recipe.chat_template, reading.on_bad_memory)
+    settings = AgentSettings(
+        template=Template.load(reading.template).saved,
+        budget=reading.budget,
+        reader=reader,
+        chat_template=recipe.chat_template,
+        on_bad_memory=reading.on_bad_memory,
+    )
     settings.save(part)
     if adapter.is_dir():
         settings.save(adapter)
