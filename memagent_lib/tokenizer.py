@@ -239,9 +239,9 @@ class Tokenizer:
             return _Frame(self._begin_ids, "", "", self.encode("\n"), "\n")
         framed = self._render(["user"], add_generation_prompt=True)
         # The frame is encoded with special tokens, the content without: nothing in a document acts as a control token.
-        before, found, after = framed.partition(MARK)
-        if not found:
-            raise ValueError("the tokenizer's chat template does not contain the user's message as it is")
+        if framed.count(MARK) != 1:
+            raise ValueError("the tokenizer's chat template must display the user's message once and as it is")
+        before, _, after = framed.partition(MARK)
         encode = partial(self.backend.encode, add_special_tokens=False)
         left = encode(before)
         right = encode(after)

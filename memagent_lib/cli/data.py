@@ -18,17 +18,8 @@ if TYPE_CHECKING:
     from memagent_lib.agent import Agent
     from memagent_lib.data import Example
 
-EPILOG = """\b
-examples:
-  memagent data --list                         every task with its question and what a guess scores; every format
-  memagent data my_task.py:riddle --chunks 16 --out riddles.parquet          a task of your own
-  memagent data vt --length-tokens 32000 --n 200 --out vt.parquet
-  memagent data --from hotpot hotpot_train_v1.1.json --documents 200 --n 8192 --rule boxed --out train.parquet
-  memagent data --from plain mine.csv --out mine.parquet           columns question, document, answers; or .jsonl
-"""
 
-
-@click.command(epilog=EPILOG)
+@click.command()
 @click.argument("words", metavar="[TASK | FILE...] [key=value]...", nargs=-1)
 @click.option("--list", "listing", is_flag=True, help="Show every task and format, or one task with its parameters.")
 @click.option("--from", "form", metavar="FORMAT", help="Convert files of this format.")
@@ -48,7 +39,16 @@ examples:
 @click.option("--base-url", metavar="URL", help="Their server.")
 @click.option("--set", "of_known", metavar="KEY=VALUE", multiple=True, help="Their settings, as in `memagent read`.")
 def data(words: tuple[str, ...], listing: bool, form: str | None, out: str | None, **options: Any) -> None:
-    """Make examples of a task, convert other projects' files, or list both."""
+    """Make examples of a task, convert other projects' files, or list both.
+
+    \b
+    examples:
+      memagent data --list                         every task with its question and what a guess scores; every format
+      memagent data my_task.py:riddle --chunks 16 --out riddles.parquet          a task of your own
+      memagent data vt --length-tokens 32000 --n 200 --out vt.parquet
+      memagent data --from hotpot hotpot_train_v1.1.json --documents 200 --n 8192 --rule boxed --out train.parquet
+      memagent data --from plain mine.csv --out mine.parquet           columns question, document, answers; or .jsonl
+    """
     if listing:
         _print_tasks(words[0] if words else None)
     elif not out or not words:

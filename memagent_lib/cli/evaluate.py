@@ -30,16 +30,9 @@ if TYPE_CHECKING:
     from memagent_lib.evaluation import EvaluationPlan, ModelJudge, Result
 
 MOST_REASONS = 10
-EPILOG = """\b
-examples:
-  memagent evaluate runs/study/data/test_4.parquet --model runs/demo/train/model --out runs/evaluated
-  memagent evaluate hqa_50.parquet hqa_25600.parquet --n 128 --model NAME \\\\
-      --base-url http://localhost:8000/v1 --out runs/hqa          (the same command continues after a crash)
-  memagent evaluate memoryagentbench.parquet --model NAME --shared-reading --out runs/bench   (a context is read once)
-"""
 
 
-@click.command(epilog=EPILOG)
+@click.command()
 @click.argument("data", metavar="DATA.parquet...", nargs=-1, required=True)
 @click.option("--out", metavar="FOLDER", required=True, help="The folder for finished turns, results and pages.")
 @click.option("--n", "numbers", metavar="N", type=int, multiple=True, help="Examples of each file.  [default: all]")
@@ -66,20 +59,23 @@ def evaluate(
     wrong: str | None,
     tracking: str,
     readers: tuple[str, ...],
-    judge: str | None,
-    judge_base_url: str | None,
-    judge_prompt: str | None,
-    judge_set: tuple[str, ...],
     **agent: Any,
 ) -> int:
-    """Read data files that `memagent data` wrote, of any length, and score the answers."""
+    """Read data files that `memagent data` wrote, of any length, and score the answers.
+
+    \b
+    examples:
+      memagent evaluate runs/study/data/test_4.parquet --model runs/demo/train/model --out runs/evaluated
+      memagent evaluate hqa_50.parquet hqa_25600.parquet --n 128 --model NAME \\
+          --base-url http://localhost:8000/v1 --out runs/hqa          (the same command continues after a crash)
+      memagent evaluate bench.parquet --model NAME --shared-reading --out runs/bench   (a context is read once)
+    """
     from memagent_lib.backends import require_backend
     from memagent_lib.data import require_parquet
     from memagent_lib.evaluation import EvaluationPlan
     from memagent_lib.tracking import Experiment, evaluate_files, log_agent, policy_name
 
     # Every option is checked, and the store opened, before a model is loaded, which can take minutes.
-    folder = absolute(out)
     files = [absolute(file) for file in data]
     if wrong:
         require_parquet(wrong)
@@ -90,18 +86,16 @@ def evaluate(
     EvaluationPlan(files, n, named or ["overwrite"])
     policy = policy or policy_name(agent["model"])
     agent["backend"] = agent["backend"] or ("openai" if agent["base_url"] else "vllm")
-    for each in (agent["backend"], dict(map(key_value, judge_set)).get("backend", agent["backend"])):
+    for each in (agent["backend"], dict(map(key_value, agent["judge_set"])).get("backend", agent["backend"])):
         require_backend(each)
     experiment = Experiment.open(tracking)
-    second = _judge(judge, judge_base_url, judge_prompt, judge_set, agent)
+    second = _judge(agent)
     opened = agent_of(**agent, reader=named[0] if named else None)
     plan = EvaluationPlan(files, n, named or [opened.reader.source], shared_reading)
     named_by = {name: open_settings(agent["settings"]).get(name) for name in ("tokenizer", "api")}
+    how = f"finished turns are saved in {out}/readings, and the same command continues"
     try:
-        with (
-            continues(f"finished turns are saved in {out}/readings, and the same command continues"),
-            experiment.run(plan.title(policy, opened), _params(plan, n, opened, agent)) as tracked,
-        ):
+        with continues(how), experiment.run(plan.title(policy, opened), _params(plan, n, opened, agent)) as tracked:
             log_agent(tracked, opened, agent["model"], agent["backend"], **named_by)
             results, rows = evaluate_files(tracked, opened, plan, out, agent["model"], policy, concurrency, second)
     finally:
@@ -111,8 +105,7 @@ def evaluate(
     _print_tables(results, rows, policy)
     if wrong:
         _save_wrong(plan, results, wrong)
-    page = _page(tracked, results, policy, folder)
-    print(f"run {tracked.id} in {tracking}; readings in {out}/readings", file=sys.stderr)
+    page = _page(results, policy, absolute(out))
     look_next(page, tracked.page, f"memagent report {shlex.quote(out)} --tracking {shlex.quote(tracking)}")
     # If only some readings failed, the others are a result; if all did, nothing was measured.
     return 0 if rows["score"].notna().any() else 1
@@ -133,17 +126,18 @@ def _params(plan: EvaluationPlan, n: list[int], agent: Agent, options: dict[str,
     }
 
 
-def _judge(
-    model: str | None, base_url: str | None, prompt: str | None, settings: Sequence[str], agent: dict[str, Any]
-) -> ModelJudge | None:
-    """Open the model judge that the options describe, if any. What is not set is as for the agent."""
+def _judge(agent: dict[str, Any]) -> ModelJudge | None:
+    """Open the model judge that the options describe, and take them out of ``agent``, whose others are its defaults."""
     from memagent_lib.evaluation import open_judge
 
+    model = agent.pop("judge")
+    base_url = agent.pop("judge_base_url")
+    prompt = agent.pop("judge_prompt")
+    options = dict(map(key_value, agent.pop("judge_set")))
     if not model:
-        if base_url or prompt or settings:
+        if base_url or prompt or options:
             raise ValueError("--judge-base-url, --judge-prompt and --judge-set need --judge MODEL")
         return None
-    options = dict(map(key_value, settings))
     backend = options.pop("backend", "openai" if base_url else agent["backend"])
     key_file = options.pop("api_key_file", agent["api_key_file"])
     if backend == "openai":

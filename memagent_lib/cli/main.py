@@ -15,21 +15,8 @@ from memagent_lib.cli import data, evaluate, machine, publish, read, servers, sf
 from memagent_lib.errors import is_user_error
 from memagent_lib.system import Terminated
 
-EPILOG = """\b
-the main path:
-  memagent doctor                              check this machine and its packages
-  memagent read FILE --question "..." --model MODEL --html report.html
-  memagent demo                                data, training, evaluation and figure at a small size
-  memagent train RECIPE.toml                   train by reinforcement learning; --dry-run checks it
-  memagent report runs/demo                    write one page: figures, tables, readings
-  memagent lab                                 start JupyterLab and MLflow
-
-`memagent VERB --help` shows the options of a verb; --traceback shows where in the code an error came from.
-"""
-
 
 @click.group(
-    epilog=EPILOG,
     no_args_is_help=False,
     invoke_without_command=True,
     context_settings={"show_default": True, "max_content_width": 120},
@@ -37,7 +24,19 @@ the main path:
 @click.option("--version", is_flag=True, help="Show the version (in a clone, what git describes), and exit.")
 @click.pass_context
 def commands(ctx: click.Context, version: bool) -> None:
-    """Read documents of any length with a language model that keeps a short memory; train it; measure it."""
+    """Read documents of any length with a language model that keeps a short memory; train it; measure it.
+
+    \b
+    the main path:
+      memagent doctor                              check this machine and its packages
+      memagent read FILE --question "..." --model MODEL --html report.html
+      memagent demo                                data, training, evaluation and figure at a small size
+      memagent train RECIPE.toml                   train by reinforcement learning; --dry-run checks it
+      memagent report runs/demo                    write one page: figures, tables, readings
+      memagent lab                                 start JupyterLab and MLflow
+
+    `memagent VERB --help` shows the options of a verb; --traceback shows where in the code an error came from.
+    """
     if version:
         from memagent_lib.provenance import library_version
 

@@ -8,13 +8,6 @@ import click
 
 from memagent_lib.cli.options import continues, look_next, require_own, tracking_option, warn
 
-PUSH_EPILOG = """\b
-  memagent card runs/seven                        the card comes first
-  memagent push runs/seven ME/NAME --dry-run      what would be uploaded: files and sizes
-
-The hub's own settings apply: a token from `hf auth login` or HF_TOKEN, another address by HF_ENDPOINT.
-"""
-
 
 @click.command()
 @click.argument("folder")
@@ -90,13 +83,20 @@ def card(
     look_next(command=f"memagent push {shlex.quote(policy)} OWNER/NAME")
 
 
-@click.command(epilog=PUSH_EPILOG)
+@click.command()
 @click.argument("policy", metavar="RUN")
 @click.argument("target")
 @click.option("--private", is_flag=True, help="Create the repository as a private one.")
 @click.option("--dry-run", is_flag=True, help="Print the files and their sizes; send nothing.")
 def push(policy: str, target: str, private: bool, dry_run: bool) -> None:
-    """Publish RUN with its model card in TARGET, a repository of the hub (OWNER/NAME)."""
+    """Publish RUN with its model card in TARGET, a repository of the hub (OWNER/NAME).
+
+    \b
+      memagent card runs/seven                        the card comes first
+      memagent push runs/seven ME/NAME --dry-run      what would be uploaded: files and sizes
+
+    The hub's own settings apply: a token from `hf auth login` or HF_TOKEN, another address by HF_ENDPOINT.
+    """
     from memagent_lib.publishing import Policy, files_of, push_to_hub
 
     found = Policy.of(policy)

@@ -17,21 +17,16 @@ from memagent_lib.cli.options import (
     require_own,
     warn,
 )
+from memagent_lib.system import terminable
 
 if TYPE_CHECKING:
     from memagent_lib.agent import Agent
     from memagent_lib.documents import Document, SavedReading
 
 SAMPLE_CHARS = 20_000  # from which the number of chunks is estimated
-EPILOG = """\b
-examples:
-  memagent read contract.pdf --question "Who signs?" --model Qwen/Qwen2.5-7B-Instruct --html report.html
-  memagent read notes/ --question "What is the rent?" --model NAME --base-url http://localhost:8000/v1
-  memagent read book.txt --question "Who did it?" --model MODEL --journal book.jsonl    (continues after a crash)
-"""
 
 
-@click.command(epilog=EPILOG)
+@click.command()
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option("--question", "questions", metavar="TEXT", multiple=True, help="A question; repeat it for more.")
 @agent_options
@@ -51,11 +46,17 @@ def read(
     html: str | None,
     **agent: Any,
 ) -> None:
-    """Answer questions about files or folders (text, HTML, PDF, Word, tables, mail), read as one text."""
+    """Answer questions about files or folders (text, HTML, PDF, Word, tables, mail), read as one text.
+
+    \b
+    examples:
+      memagent read contract.pdf --question "Who signs?" --model Qwen/Qwen2.5-7B-Instruct --html report.html
+      memagent read notes/ --question "What is the rent?" --model NAME --base-url http://localhost:8000/v1
+      memagent read book.txt --question "Who did it?" --model MODEL --journal book.jsonl    (continues after a crash)
+    """
     from memagent_lib.backends import backend_for_one_reading, require_backend
     from memagent_lib.documents import Document, SavedReading, on_bad_memory_for, plain, read_files
     from memagent_lib.status_line import status_line
-    from memagent_lib.system import terminable
 
     if not agent["backend"]:
         agent["backend"] = "openai" if agent["base_url"] else backend_for_one_reading(agent["model"])
@@ -65,8 +66,7 @@ def read(
     start, parts = (saved.end, saved.parts) if saved else (0, ())  # positions continue where the reading ended
     with status_line("converting", unit="files") as bar:
         document = Document(paths, start, parts, encoding=encoding, on_file=lambda _: bar.advance())
-    told = document.warnings
-    warn(*told)
+    warn(*document.warnings)
     action = on_bad_memory_for(agent["model"])
     if action:  # before the settings of the user, which win
         agent["settings"] = (f"on_bad_memory={action}", *agent["settings"])
@@ -74,8 +74,7 @@ def read(
     settings = {"model": agent["model"], "backend": agent["backend"], "sampling": opened.identity["sampling"]}
     how = f"the same command continues from {journal}" if journal else "with --journal FILE it would continue"
     try:
-        about = _about_chunks(document, opened)
-        with continues(how), terminable(), status_line("reading", about, "chunks") as bar:
+        with continues(how), terminable(), status_line("reading", _about_chunks(document, opened), "chunks") as bar:
             reading = read_files(
                 opened,
                 document,
@@ -90,7 +89,7 @@ def read(
     for question, answer in reading.answers.items():
         # A single answer is printed alone, so that a script can use the output.
         print(plain(answer) if len(reading.answers) == 1 else f"{question}\n{plain(answer)}\n")
-    warn(*(each for each in reading.warnings if each not in told))
+    warn(*(each for each in reading.warnings if each not in document.warnings))
     if save:
         print(f"wrote {reading.save(save)}", file=sys.stderr)
     if html:

@@ -28,24 +28,9 @@ SETTINGS = Path(__file__).parent / "jupyter"  # no news, and exported pages with
 FIRST_PAGE = "lab/tree/notebooks"
 port_type = click.IntRange(0, 65535)
 SPLIT = click.Choice(["auto", "last_paragraph", "last_line", "first_paragraph", "first_line"])
-SERVE_EPILOG = """\b
-Every request is read as a document and a question about it:
-  1. the fields document and question of the request: extra_body={"document": text}
-  2. else the last of several messages is the question, and those before it are the document
-  3. else a single message of up to question_tokens is a question without a document
-  4. else --split, or the request's field split, says which part of the message is the question: auto (its end, if it
-     is marked as a question), last_paragraph, last_line, first_paragraph, first_line
-The field memagent of a reply names the rule that was used, the question, what was ignored (sampling is the server's
-own), and a trace_id for GET /v1/traces/ID.
-
-\b
-  lm_eval --model local-chat-completions --apply_chat_template --tasks longbench_narrativeqa --model_args \\\\
-    model=NAME,base_url=http://127.0.0.1:8000/v1/chat/completions,max_length=1000000
-lm-eval itself cuts prompts on the left to max_length, 2,047 tokens by default.
-"""
 
 
-@click.command(epilog=SERVE_EPILOG)
+@click.command()
 @agent_options
 @reader_option
 @click.option("--port", metavar="N", type=port_type, default=8000, help=f"The port on {HOST}, 0 for any free one.")
@@ -58,7 +43,23 @@ lm-eval itself cuts prompts on the left to max_length, 2,047 tokens by default.
     help="A name under which clients may reach it besides localhost, such as a proxy's; repeat it for more.",
 )
 def serve(port: int, split: str, hosts: tuple[str, ...], **agent: Any) -> None:
-    """Answer OpenAI-compatible chat requests of any length, on loopback."""
+    """Answer OpenAI-compatible chat requests of any length, on loopback.
+
+    \b
+    Every request is read as a document and a question about it:
+      1. the fields document and question of the request: extra_body={"document": text}
+      2. else the last of several messages is the question, and those before it are the document
+      3. else a single message of up to question_tokens is a question without a document
+      4. else --split, or the request's field split, says which part of the message is the question;
+         auto takes its end, if that is marked as a question
+    The field memagent of a reply names the rule that was used, the question, what was ignored (sampling is the
+    server's own), and a trace_id for GET /v1/traces/ID.
+
+    \b
+      lm_eval --model local-chat-completions --apply_chat_template --tasks longbench_narrativeqa --model_args \\
+        model=NAME,base_url=http://127.0.0.1:8000/v1/chat/completions,max_length=1000000
+    lm-eval itself cuts prompts on the left to max_length, 2,047 tokens by default.
+    """
     import uvicorn
 
     from memagent_lib.serve import make_app

@@ -15,19 +15,14 @@ import click
 from memagent_lib.cli.options import file_of, look_next, tracking_option, warn
 
 if TYPE_CHECKING:
+    from memagent_lib.agent import AgentSettings
     from memagent_lib.prompts import Encoder
     from memagent_lib.sft import Row, SftRecipe
 
-EPILOG = """\b
-examples:
-  memagent sft experiments/studies/prose/warm_start.toml     a teacher copies statements, blind to the question
-  memagent sft R.toml sft.teacher=aware --out runs/aware     sees the question, notes what answers it
-  memagent sft R.toml 'data={traces=["runs/base"]}'          from the right readings of an evaluation
-"""
 LOGGED_STEPS = 10
 
 
-@click.command(epilog=EPILOG)
+@click.command()
 @click.argument("recipe_file", metavar="FILE.toml")
 @click.argument("settings", metavar="[table.key=value]...", nargs=-1)
 @click.option("--out", metavar="FOLDER", help="The run's folder.  [default: runs/ and the recipe's name]")
@@ -37,8 +32,14 @@ LOGGED_STEPS = 10
 def sft(
     recipe_file: str, settings: tuple[str, ...], out: str | None, tracking: str, dry_run: bool, resume: bool
 ) -> None:
-    """Fine-tune a model on turns with known replies, as the recipe FILE.toml says: a warm start for memagent train."""
-    from memagent_lib.agent import AgentSettings
+    """Fine-tune a model on turns with known replies, as the recipe FILE.toml says: a warm start for memagent train.
+
+    \b
+    examples:
+      memagent sft experiments/studies/prose/warm_start.toml     a teacher copies statements, blind to the question
+      memagent sft R.toml sft.teacher=aware --out runs/aware     sees the question, notes what answers it
+      memagent sft R.toml 'data={traces=["runs/base"]}'          from the right readings of an evaluation
+    """
     from memagent_lib.models import find_model, record_base
     from memagent_lib.paths import absolute
     from memagent_lib.provenance import model_hash
@@ -77,22 +78,28 @@ def sft(
                 print(f"step {step:4d} of {steps}  {scores}  {left:.0f} min left", flush=True)
 
         model = fine_tune(recipe, data, encoder, folder, resume=resume, on_log=log)
-        reading = recipe.reading
-        agent = AgentSettings(
-            template=encoder.template.saved,
-            budget=reading.budget,
-            reader=reading.reader,
-            on_bad_memory=reading.on_bad_memory,
-        )
-        agent.save(model)
+        _settings(recipe, encoder).save(model)
         if recipe.sft.lora_rank:
-            agent.save(folder / "adapter")
+            _settings(recipe, encoder).save(folder / "adapter")
             record_base(folder / "adapter", base_name, Path(recipe.model.path))
         tracked.tags({"model": str(model), "model_hash": model_hash(str(model))})
     print(f"model in {model}; run {tracked.id} in {store}")
     evaluate = f"memagent evaluate DATA.parquet --model {shlex.quote(str(model))} --out FOLDER"
     train = f"memagent train RECIPE.toml {shlex.quote(f'model.path={model}')}"
     look_next(mlflow=tracked.page, command=f"{evaluate}, or {train}")
+
+
+def _settings(recipe: SftRecipe, encoder: Encoder) -> AgentSettings:
+    """Return the settings with which the model is trained, for its ``memagent.json``."""
+    from memagent_lib.agent import AgentSettings
+
+    reading = recipe.reading
+    return AgentSettings(
+        template=encoder.template.saved,
+        budget=reading.budget,
+        reader=reading.reader,
+        on_bad_memory=reading.on_bad_memory,
+    )
 
 
 def _lessons(recipe: SftRecipe) -> tuple[Encoder, list[Row]]:

@@ -14,11 +14,6 @@ from memagent_lib.errors import MissingFile
 from memagent_lib.paths import clone, display, root
 
 DEMO = "experiments/demo.toml"
-EPILOG = """\b
-notebooks/README.md has a grid to copy; experiments/demo.toml has stages.
-  memagent sweep FILE.toml                     run what is not finished; the same command continues after any stop
-  memagent sweep --status FOLDER               its progress, from another terminal
-"""
 CLOSING = """
 Exact-answer accuracy by document length, with 95 % intervals:
 
@@ -32,13 +27,19 @@ notebooks   {folder}
 MLflow and JupyterLab on it:   {lab}"""
 
 
-@click.command(epilog=EPILOG)
+@click.command()
 @click.argument("file", required=False)
 @click.option("--workers", metavar="N", type=int, help="Points run at the same time.  [default: the file's number]")
 @click.option("--retry", is_flag=True, help="Run failed points again.")
 @click.option("--status", metavar="FOLDER", help="Show a sweep's progress; the status is 0 once all have finished.")
 def sweep(file: str | None, workers: int | None, retry: bool, status: str | None) -> int:
-    """Run the notebooks of FILE.toml over a grid, a list of points or stages."""
+    """Run the notebooks of FILE.toml over a grid, a list of points or stages.
+
+    \b
+    notebooks/README.md has a grid to copy; experiments/demo.toml has stages.
+      memagent sweep FILE.toml                     run what is not finished; the same command continues after any stop
+      memagent sweep --status FOLDER               its progress, from another terminal
+    """
     from memagent_lib import sweeps
 
     if status:

@@ -24,16 +24,6 @@ PART_NAMES = {
 }
 PARTS = {name: part for part, names in PART_NAMES.items() for name in names}
 IMPORTED_BY = "by `memagent template import`"
-EPILOG = """\
-The file needs two string constants: one with placeholders for question, chunk and memory, and one for question and
-memory. If several fit, --read and --answer choose among them. --empty-memory is the name of a constant, or the text
-itself. The prompts of the baselines (document at once, question alone) are those of our own template.
-
-\b
-example:
-  memagent template import memory.py --out mine.toml
-  memagent read book.txt --question "Who did it?" --model MODEL --template mine.toml
-"""
 
 
 class FoundPrompt(NamedTuple):
@@ -43,7 +33,7 @@ class FoundPrompt(NamedTuple):
     parts: tuple[str, ...]
 
 
-@click.command(epilog=EPILOG)
+@click.command()
 @click.argument("action", type=click.Choice(["import"]))
 @click.argument("file", metavar="FILE.py")
 @click.option("--out", metavar="FILE.toml", required=True, help="The file to write.")
@@ -51,7 +41,18 @@ class FoundPrompt(NamedTuple):
 @click.option("--answer", metavar="NAME", help="The constant with the prompt for the answer, if several fit.")
 @click.option("--empty-memory", metavar="NAME or TEXT", help="The text of an empty memory.  [default: NO_MEMORY]")
 def template(action: str, file: str, out: str, read: str | None, answer: str | None, empty_memory: str | None) -> None:
-    """Take the prompts of another project's source file FILE.py as a template."""
+    """Take the prompts of another project's source file FILE.py as a template.
+
+    \
+    The file needs two string constants: one with placeholders for question, chunk and memory, and one for question and
+    memory. If several fit, --read and --answer choose among them. --empty-memory is the name of a constant, or the text
+    itself. The prompts of the baselines (document at once, question alone) are those of our own template.
+
+    \b
+    example:
+      memagent template import memory.py --out mine.toml
+      memagent read book.txt --question "Who did it?" --model MODEL --template mine.toml
+    """
     from memagent_lib.prompts import Template
 
     if not out.endswith(".toml"):

@@ -14,19 +14,8 @@ from memagent_lib.cli.options import file_of, look_next, tracking_option
 if TYPE_CHECKING:
     from memagent_lib.rl import TrainingRun, TrainingStatus
 
-EPILOG = """\b
-examples:
-  memagent train RECIPE.toml train.seed=1 verl.actor_rollout_ref.rollout.n=16    some settings changed
-  memagent train experiments/recipes/7b_8gpu.toml --dry-run      all checks, on any machine; starts nothing
-  memagent train experiments/recipes/7b_8gpu.toml --out runs/seven --detach
-  memagent follow runs/seven                   its progress, from any terminal
-  memagent stop runs/seven                     end it after its current step, with a checkpoint
-  memagent resume runs/seven                   continue it from there, with the same settings
-  memagent export runs/seven --step 40         make a model folder of a checkpoint, before the run ends
-"""
 
-
-@click.command(epilog=EPILOG)
+@click.command()
 @click.argument("recipe", metavar="FILE.toml")
 @click.argument("settings", metavar="[table.key=value]...", nargs=-1)
 @click.option("--out", metavar="FOLDER", help="The run's folder.  [default: runs/ and the recipe's name]")
@@ -43,7 +32,18 @@ def train(
     resumes: bool,
     detach: bool,
 ) -> int:
-    """Train a model by reinforcement learning, in a background process, as the recipe FILE.toml says."""
+    """Train a model by reinforcement learning, in a background process, as the recipe FILE.toml says.
+
+    \b
+    examples:
+      memagent train RECIPE.toml train.seed=1 verl.actor_rollout_ref.rollout.n=16    some settings changed
+      memagent train experiments/recipes/7b_8gpu.toml --dry-run      all checks, on any machine; starts nothing
+      memagent train experiments/recipes/7b_8gpu.toml --out runs/seven --detach
+      memagent follow runs/seven                   its progress, from any terminal
+      memagent stop runs/seven                     end it after its current step, with a checkpoint
+      memagent resume runs/seven                   continue it from there, with the same settings
+      memagent export runs/seven --step 40         make a model folder of a checkpoint, before the run ends
+    """
     from memagent_lib import panel, rl
     from memagent_lib.paths import absolute, display
     from memagent_lib.tracking import Experiment
