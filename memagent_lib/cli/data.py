@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,6 @@ from memagent_lib.paths import default_model, display
 from memagent_lib.settings import key_value
 
 if TYPE_CHECKING:
-    from memagent_lib.agent import Agent
     from memagent_lib.data import Example
 
 
@@ -81,7 +81,7 @@ def _make(task: str, settings: Sequence[str], out: str, o: dict[str, Any]) -> No
 
 
 def _convert(form: str, words: Sequence[str], out: str, o: dict[str, Any]) -> None:
-    from memagent_lib.data import Length, Selection, convert, format_named, require_parquet
+    from memagent_lib.data import Length, Selection, convert, format_named, known_without_document, require_parquet
     from memagent_lib.paths import require_apart
 
     # Texts, whatever they look like: a column may be called 2024.
@@ -95,8 +95,10 @@ def _convert(form: str, words: Sequence[str], out: str, o: dict[str, Any]) -> No
         sizes["tokens"] = o["length_tokens"]
     length = Length(**sizes) if sizes else None
     tokenizer = load_tokenizer(find_model(o["model"] or default_model())) if length else None
-    agents: list[Agent] = []
-    known = _no_context_filter(o, agents) if o["drop_known"] else None
+    backend = o["backend"] or (None if o["base_url"] else "vllm")
+    sampled = ("temperature=1.0", "top_p=0.7", *o["of_known"])  # MemAgent's filter.py
+    agents = [agent_of(named, backend, o["base_url"], settings=sampled, reader="blind") for named in o["drop_known"]]
+    known = partial(known_without_document, agents=agents, samples=o["samples"]) if agents else None
     selection = Selection(n=o["n"], seed=o["seed"], apart_from=tuple(o["apart_from"]), known=known)
     _warn_of_guesses(rule)
     try:
@@ -126,26 +128,6 @@ def _written(examples: Iterable[Example], n: int, out: str) -> str:
     from memagent_lib.data import save
 
     return display(save(tqdm(examples, total=n, unit="example", disable=None), out).absolute())
-
-
-def _no_context_filter(o: dict[str, Any], agents: list[Agent]) -> Callable[[Sequence[Example]], list[bool | None]]:
-    """Return MemAgent's filter, which finds the questions that a --drop-known model answers without the document.
-
-    Each model answers each question ``--samples`` times. At its first call, the filter opens the models and appends
-    them to ``agents``, for the caller to close.
-    """
-    from memagent_lib.data import known_without_document
-
-    backend = o["backend"] or (None if o["base_url"] else "vllm")
-    settings = ("temperature=1.0", "top_p=0.7", *o["of_known"])  # MemAgent's filter.py
-
-    def known(examples: Sequence[Example]) -> list[bool | None]:
-        if not agents:
-            for named in o["drop_known"]:
-                agents.append(agent_of(named, backend, o["base_url"], settings=settings, reader="blind"))
-        return known_without_document(examples, agents, o["samples"])
-
-    return known
 
 
 def _print_tasks(only: str | None) -> None:
