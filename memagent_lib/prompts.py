@@ -249,22 +249,18 @@ class Encoder:
             "chunk_tokens or the budget's other sizes"
         )
 
-    def require_question(self, question: str, what: str = "the question") -> None:
-        """Raise :class:`BudgetError`, which calls the question ``what``, if it exceeds ``question_tokens``."""
-        tokens = len(self._ids(question))
-        if tokens > self.budget.question_tokens:
-            raise BudgetError(
-                f"{what} is {tokens:,} tokens and question_tokens allows {self.budget.question_tokens:,}; "
-                "shorten it or raise question_tokens"
-            )
-
     def encode(self, prompt: Prompt) -> Request:
         """Return the request for ``prompt``.
 
         Raises :class:`BudgetError` if the question or the whole prompt exceeds its budget.
         """
         # Checked separately, because a long question could use up the tokens that a short chunk leaves.
-        self.require_question(prompt.question)
+        tokens = len(self._ids(prompt.question))
+        if tokens > self.budget.question_tokens:
+            raise BudgetError(
+                f"the question is {tokens:,} tokens and question_tokens allows {self.budget.question_tokens:,}; "
+                "shorten it or raise question_tokens"
+            )
         text = self.template.render(prompt)
         ids = self.tokenizer.chat(text)
         limit = self.prompt_limit(prompt.kind, prompt.memories)

@@ -81,17 +81,6 @@ def test_a_model_folders_sampling_and_penalties_are_not_applied(model_folder, to
     assert replies_of(folder, requests(tokenizer, 12)) == plain
 
 
-def test_a_model_without_an_end_token_replies_up_to_the_limit(model_folder, tokenizer, tmp_path):
-    folder = shutil.copytree(model_folder, tmp_path / "endless")
-    for name in ("config.json", "generation_config.json"):
-        told = json.loads((folder / name).read_text())
-        (folder / name).write_text(json.dumps(told | {"eos_token_id": None}))
-    table = json.loads((folder / "tokenizer_config.json").read_text())
-    (folder / "tokenizer_config.json").write_text(json.dumps(table | {"eos_token": None}))
-    (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
-    assert {len(reply) for reply in replies_of(folder, requests(tokenizer, 6))} == {6}
-
-
 def replies_of(model_folder, wanted: list[Request]) -> list[tuple[int, ...]]:
     backend = open_backend("transformers", str(model_folder), threads=1)
     replies = [reply.token_ids for reply in ask(backend, wanted)]

@@ -10,7 +10,6 @@ import json
 import os
 import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,13 +35,11 @@ class Server(ThreadingHTTPServer):
     ):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.fault, self.model, self.window, self.hang_s, self.key = fault, model, window, hang_s, key
-        self.lock, self.posts, self.answered, self.connections = threading.Lock(), 0, Counter(), 0
+        self.lock, self.posts, self.answered = threading.Lock(), 0, Counter()
         self.closing, self.hangs_ended = threading.Event(), 0
         self.bodies: list[dict[str, Any]] = []
-        self.times: list[float] = []
         self.authorizations: list[str] = []
         self.headers: list[dict[str, str]] = []
-        self.refusal = ""
         self.fate: Callable[[str, int], str | None] = lambda body, attempt: None
         """Return the fault of each attempt at a request, whatever the order in which requests arrive."""
         self.attempts: Counter[str] = Counter()
@@ -68,11 +65,6 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # a reply's head and body are two packets, and the second would wait for 40 ms
     server: Server
-
-    def setup(self) -> None:
-        super().setup()
-        with self.server.lock:
-            self.server.connections += 1
 
     def log_message(self, *args) -> None:
         return
@@ -103,7 +95,6 @@ class _Handler(BaseHTTPRequestHandler):
             number = self.server.posts
             self.server.posts += 1
             self.server.bodies.append(body)
-            self.server.times.append(time.monotonic())
             key = json.dumps(body, sort_keys=True)
             attempt = self.server.attempts[key]
             self.server.attempts[key] += 1
@@ -126,11 +117,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif fault is not None:
             status, _, after = fault.partition("/")
-            self._say(
-                int(status),
-                {"error": {"message": self.server.refusal or f"fault {status}"}},
-                {"Retry-After": after} if after else {},
-            )
+            headers = {"Retry-After": after} if after else {}
+            self._say(int(status), {"error": {"message": f"fault {status}"}}, headers)
         else:
             with self.server.lock:
                 self.server.answered[key] += 1
