@@ -20,7 +20,7 @@ HARD_TEMPLATE = """{%- if tools %}tools{% endif -%}
 {%- for m in messages -%}
     {%- if m.role == "system" %}{{ raise_exception("no system") }}{% endif -%}
     {%- if loop.index > 9 %}{% break %}{% endif %}
-    {{ bos_token }}{{ m | tojson }}
+    {{ bos_token }}{{ m.role | tojson }}
     {%- generation %} {{ m["content"] }} {% endgeneration -%}
 {% endfor %}
 {%- if add_generation_prompt %}{{ eos_token }}<|im_start|>assistant
