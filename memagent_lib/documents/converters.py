@@ -71,8 +71,6 @@ def converted(source: Source) -> Converted:
         pieces = found if callable(found) else [Piece(whole_characters(text), where) for text, where in found]
     except (Unreadable, KeyboardInterrupt, SystemExit):
         raise
-    except RecursionError:
-        raise Unreadable("nested too deep to be read; save it as text") from None
     except BaseException as broken:  # the libraries raise almost anything for a damaged file, and Rust's panics
         reason = one_line(broken)[:200] or type(broken).__name__
         raise Unreadable(f"not a file that {library or 'this program'} can read ({reason}); save it again") from broken
@@ -154,13 +152,8 @@ def plain_text(source: Source) -> Callable[[], Iterator[Piece]]:
 def csv_text(source: Source) -> Callable[[], Iterator[Piece]]:
     codec = _codec(source)
     with source.open() as stream:
-        head = "\n".join(next(_decoded(stream, codec), "").splitlines()[:20])
-    try:
-        delimiter = csv.Sniffer().sniff(head, ",;\t|").delimiter
-    except csv.Error:
-        delimiter = ","
-    if source.name.lower().endswith(".tsv") and "\t" in head:
-        delimiter = "\t"
+        header = next(_decoded(stream, codec), "").partition("\n")[0]
+    delimiter = max(",;\t|", key=header.count)
     csv.field_size_limit(sys.maxsize)
 
     def pieces() -> Iterator[Piece]:
