@@ -10,15 +10,18 @@ from memagent_lib.scoring.judges import (
     JUDGES,
     AnyAnswer,
     Rule,
+    Score,
+    box_or_all,
     guess_warning,
     judge_hash,
     judge_name,
     judge_named,
+    normalise,
     overlap_f1,
     score,
     token_f1,
 )
-from memagent_lib.scoring.replies import Score, box_or_all, boxed, normalise
+from memagent_lib.scoring.matching import boxed
 
 __all__ = [
     "JUDGES", "AnyAnswer", "Rule", "Score", "box_or_all", "boxed", "guess_warning", "judge_hash", "judge_name",

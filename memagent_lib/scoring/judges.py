@@ -9,6 +9,7 @@ turns it into a :data:`Rule`.
 from __future__ import annotations
 
 import re
+import string
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,12 +17,23 @@ from dataclasses import dataclass
 from memagent_lib.errors import nearest
 from memagent_lib.plugins import is_plugin, load_plugin, plugin_hash, shipped_module, shipped_plugin
 from memagent_lib.scoring.lists import items_in, option_letter
-from memagent_lib.scoring.matching import answer_in, box_in, same_answer, same_text, states
-from memagent_lib.scoring.replies import Score, box_or_all, normal_words, normalise, squeezed, stated
+from memagent_lib.scoring.matching import answer_in, box_in, boxed, plain, same_answer, same_text, states
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A verdict on a reply: ``value`` in [0, 1], the answer found in the reply, and the reason in one line."""
+
+    value: float
+    answer: str
+    reason: str
+
 
 Rule = Callable[[str, Sequence[str]], Score]
 """Scores a reply against the accepted answers."""
 
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _NOTHING_STATED = "the reply states no answer in a form that this judge reads"
 # In SQuAD's normal form, which has no apostrophes.
 _STATED = r"(mention|stat|provide|specif|sa(?:y|id)|contain|discuss|giv|includ|know|share|indicat|disclos|reveal)\w*"
@@ -59,6 +71,41 @@ class AnyAnswer:
         return Score(value, found, f"{value:.3g} for {found[:80]!r} against {best[:80]!r}")
 
 
+def stated(reply: str) -> str | None:
+    """Return the answer as MemAgent finds it: the box, or else the text after the last ``the answer is``.
+
+    Returns ``None`` if the reply has neither, or if what it has is empty.
+    """
+    found = boxed(reply)
+    if found is None:
+        _, mark, after = reply.replace("*", "").rpartition("the answer is")
+        if mark:
+            found = after.strip().strip(".").strip()
+    return found or None
+
+
+def box_or_all(reply: str) -> str:
+    """Return the content of the box, or the whole reply if there is none. Many benchmarks' judges score this."""
+    found = boxed(reply)
+    return reply if found is None else found
+
+
+def squeezed(text: str) -> str:
+    """Return the text in the spelling of :func:`plain`, in lower case and without white space."""
+    return "".join(plain(text).lower().split())
+
+
+def normalise(text: str) -> str:
+    """Return SQuAD's normal form (Rajpurkar et al. 2016): lower case, no punctuation or articles, single spaces."""
+    # Punctuation goes first, as in SQuAD's script: "a.b" becomes "ab", not "a b".
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def normal_words(text: str) -> str:
+    """Return SQuAD's normal form of the text in the spelling of :func:`plain`."""
+    return normalise(plain(text))
+
+
 def has_words(found: str, answer: str) -> bool:
     """Strict sub-EM: return whether the reply's answer contains the accepted one as whole words."""
     return f" {normal_words(answer)} " in f" {normal_words(found)} "
@@ -68,7 +115,7 @@ def either_inside(found: str, answer: str) -> bool:
     """MemAgent's sub-EM: return whether one answer contains the other.
 
     An answer that normalises to nothing (``"the"``) is in every answer. Unlike the reference, this ignores differences
-    in spelling (:func:`~memagent_lib.scoring.replies.plain`) and white space.
+    in spelling (:func:`~memagent_lib.scoring.matching.plain`) and white space.
     """
     words = normal_words(found)
     accepted = normal_words(answer)

@@ -7,13 +7,17 @@ Japanese or Korean character is a word, and full-width letters and digits match 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
 from memagent_lib.scoring.numbers import Value, date_at, number_at
-from memagent_lib.scoring.replies import boxed, plain
 
+_TYPOGRAPHIC = str.maketrans("\u2018\u2019\u201c\u201d\u2010\u2011\u2012\u2013\u2014\u00b4", "''\"\"-----'")
+_WRAPPED = re.compile(r"\\(?:text|mathrm|mathbf|mathit|emph)[a-z]*\s*\{([^{}]*)\}")
+_ESCAPED = re.compile(r"\\([%&$#_{}])")
+_SPACES = re.compile(r"\\[ ,;:]|~")
 # Only the width forms: NFKC would also turn a circled one into 1 and m² into m2.
 _NARROW = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 _NARROW |= {0x3000: " ", ord("。"): ". ", ord("、"): ", ", ord("・"): " ", 0x2212: "-", 0x2044: "/", ord("×"): "*"}
@@ -92,6 +96,32 @@ class Token(NamedTuple):
 
     def same(self, other: Token) -> bool:
         return self.value == other.value and (not self.unit or not other.unit or self.unit == other.unit)
+
+
+def boxed(reply: str) -> str | None:
+    r"""Return the content of the last ``\boxed{...}`` with its braces matched; ``None`` if it does not close."""
+    start = reply.rfind("\\boxed{")
+    if start < 0:
+        return None
+    inside = start + len("\\boxed{")
+    depth = 0
+    for at in range(inside - 1, len(reply)):
+        depth += {"{": 1, "}": -1}.get(reply[at], 0)
+        if depth == 0:
+            return reply[inside:at]
+    return None
+
+
+def plain(text: str) -> str:
+    r"""Return ``text`` in one uniform spelling.
+
+    Letters are composed, quotes and dashes are ASCII, and ``\text{}`` and TeX escapes are removed.
+    """
+    text = unicodedata.normalize("NFC", text).translate(_TYPOGRAPHIC)
+    unwrapped = 1
+    while unwrapped:  # ``\mathrm{\text{x}}`` takes two rounds
+        text, unwrapped = _WRAPPED.subn(r"\1", text)
+    return _ESCAPED.sub(r"\1", _SPACES.sub(" ", text))
 
 
 def box_in(reply: str) -> str | None:
