@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -119,22 +118,9 @@ def watch(run: TrainingRun, stop_on_interrupt: bool = False) -> TrainingStatus:
                     printed = line
         except (KeyboardInterrupt, Terminated):
             if stop_on_interrupt:
-                _stop(run)
+                run.stop()
             raise
     return run.wait()
-
-
-def _stop(run: TrainingRun) -> None:
-    """Stop a run after its current step; a second Ctrl-C offers to end it at once."""
-    try:
-        run.stop()
-    except KeyboardInterrupt:
-        if not sys.stdin.isatty():
-            raise  # nobody can answer; the run stops by itself after its step
-        answer = input("end it now, and lose the current step? [y/N] ")
-        if answer.strip().lower() != "y":
-            raise
-        run.stop(now=True)
 
 
 def curve(run: TrainingRun) -> pd.DataFrame:

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import shutil
-import time
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -73,7 +72,6 @@ class TrainingStatus:
     error: str = ""
     pid: int = 0
     mlflow_run: str = ""
-    updated: float = 0.0
 
 
 class Checkpoint(NamedTuple):
@@ -140,7 +138,7 @@ class RunFolder:
         return Recipe.from_tables(record["config"]), record["device"]
 
     def write_status(self, status: TrainingStatus) -> None:
-        write_atomically(self.path / STATUS_FILE, json.dumps(asdict(status) | {"updated": time.time()}))
+        write_atomically(self.path / STATUS_FILE, json.dumps(asdict(status)))
 
     def status(self) -> TrainingStatus:
         """Return the last status. Its state is ``died`` if it was written as active but no process holds the lock."""

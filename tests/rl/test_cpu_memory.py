@@ -29,7 +29,7 @@ def recipe(rank: int = 0, reference: bool = False) -> SimpleNamespace:
 
 
 def test_the_bytes_of_smollm2_are_those_worked_by_hand():
-    fit = CpuFit(False, 2, 2048)
+    fit = CpuFit(2, 2048)
     # Weights, gradients and moments; 0.8 x 2,048 tokens x 30 layers x 14,400 numbers x 4 bytes of activations; a mask
     # of 2,048 x 2,048; 4 copies of logits; the training process; two servers; Ray and the trainer.
     parts = (0.54, 0.54, 1.08, 2.83, 0.02, 1.61, 2.0, 2 * (0.54 + 1.07 + 2.0), 2.9)
@@ -43,12 +43,11 @@ def test_the_bytes_of_smollm2_are_those_worked_by_hand():
 @pytest.mark.parametrize(
     ("machine", "chosen"),
     [
-        (64 * GB, CpuFit(False, 2, 8192)),
-        (25 * GB, CpuFit(False, 2, 2048)),
-        (21 * GB, CpuFit(False, 2, 1024)),
-        (17 * GB, CpuFit(False, 1, 1024)),
-        (14 * GB, CpuFit(True, 1, 1024)),
-        (4 * GB, CpuFit(True, 1, 1024)),
+        (64 * GB, CpuFit(2, 8192)),
+        (25 * GB, CpuFit(2, 2048)),
+        (21 * GB, CpuFit(2, 1024)),
+        (17 * GB, CpuFit(1, 1024)),
+        (4 * GB, CpuFit(1, 1024)),
     ],
 )
 def test_the_fastest_settings_that_fit_are_chosen(monkeypatch, machine, chosen):

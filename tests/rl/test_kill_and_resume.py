@@ -75,7 +75,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (home / "recipe.toml").write_text(RECIPE)
     yield home
     for left in home.glob("*/status.json"):
-        attach(left.parent).stop(now=True)  # nothing where the run is over
+        attach(left.parent).stop()  # nothing where the run is over
 
 
 def train(home: Path, name: str, *flags: str) -> TrainingRun:

@@ -63,7 +63,7 @@ def starting(tmp_path):
 
 
 def test_a_starting_run_is_stopped_as_soon_as_it_can_be(starting: RunFolder) -> None:
-    assert starting.status() == TrainingStatus(state=TrainingState.STARTING, steps=9, updated=starting.status().updated)
+    assert starting.status() == TrainingStatus(state=TrainingState.STARTING, steps=9)
     assert TrainingRun(starting).stop().state is TrainingState.STOPPED
 
 

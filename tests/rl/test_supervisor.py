@@ -129,12 +129,10 @@ def test_a_run_reports_what_mlflow_lacks(supervisor: Supervisor) -> None:
     assert "MLflow lacks a part" in supervisor.complete(entry, TrainingState.STOPPED, "")
 
 
-def test_a_second_signal_ends_the_run_at_once_and_is_no_failure(supervisor) -> None:
-    supervisor.folder.verl_metrics.touch()  # training has begun
+def test_a_stop_before_the_first_step_is_at_once_and_no_failure(supervisor) -> None:
     trainer = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     supervisor.on_signal(signal.SIGTERM, None)
-    assert supervisor.folder.stop_request.exists() and not supervisor.stop_now
-    supervisor.on_signal(signal.SIGQUIT, None)
+    assert supervisor.folder.stop_request.exists()
     supervisor.follow(trainer, mlflow_run(supervisor.recipe, supervisor.folder))
     assert trainer.returncode == -signal.SIGKILL
     assert supervisor.end(trainer) == (TrainingState.STOPPED, "")

@@ -21,7 +21,7 @@ from memagent_lib.rl.config import Recipe, differences
 from memagent_lib.rl.run_folder import RunError, RunFolder
 from memagent_lib.rl.verl.verl_keys import ADAPTER, FINAL_LR, LORA_RANK, MAX_MODEL_LEN, MICRO_BATCH, STEPS
 from memagent_lib.rl.verl.verl_settings import compose, encoder_of, validate, verl_settings
-from memagent_lib.scoring import guess_warning, score
+from memagent_lib.scoring import score
 from memagent_lib.settings import SettingsError, flatten
 from memagent_lib.system import require_packages
 from memagent_lib.tokenizer import looks_like_path
@@ -138,8 +138,7 @@ def _check_unchanged(recipe: Recipe, folder: RunFolder) -> None:
 def check_data(path: str, recipe: Recipe) -> None:
     """Raise :class:`SettingsError` if a file has an example that cannot be trained on.
 
-    In such an example the question exceeds its budget, or the judge scores even a correct answer as 0. Prints a warning
-    if the judge accepts guesses.
+    In such an example the question exceeds its budget, or the judge scores even a correct answer as 0.
     """
     if not count(path):
         raise SettingsError(f"{path} has no examples")
@@ -147,9 +146,7 @@ def check_data(path: str, recipe: Recipe) -> None:
         raise SettingsError(f"{path} has other columns than `memagent data` writes; convert it with --from plain")
     encoder = encoder_of(recipe)
     bad = []
-    rules = []
     for record in stream_records(path):
-        rules.append(record["extra_info"].get("rule", ""))
         reason = _fault(record, encoder)
         if reason:
             bad.append(f"{record['extra_info']['id']!r}: {reason}")
@@ -157,9 +154,6 @@ def check_data(path: str, recipe: Recipe) -> None:
         raise SettingsError(
             f"{len(bad):,} of {count(path):,} examples of {path} cannot be used: {'; '.join(bad[:MOST_NAMED])}"
         )
-    warning = guess_warning(filter(None, rules))
-    if warning:
-        print(f"warning: {path}: {warning}", flush=True)
 
 
 def _fault(record: dict[str, Any], encoder: Encoder) -> str:

@@ -75,11 +75,10 @@ class Supervisor:
     recipe: Recipe
     device: str
     stop_requested: bool = False
-    stop_now: bool = False
     unlogged: list[tuple[int, dict[str, float]]] = field(default_factory=list)
 
     def run(self) -> TrainingState:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+        for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.on_signal)
         system.adopt_orphans()  # so that processes whose parent dies can be ended with the others
         self.write(replace(self.folder.status(), pid=os.getpid()))
@@ -106,8 +105,7 @@ class Supervisor:
             if state is TrainingState.FINISHED:
                 entry.model(self.folder.model, self.folder.path.name, self.status.step)
                 entry.tags({"memagent.model": str(self.folder.model)})
-            for step, numbers in self.unlogged:
-                entry.metrics(numbers, step)
+            self.log_waiting(entry)
             if error:
                 entry.tags({"memagent.error": error[:5000]})  # MLflow's limit for a tag
             entry.end(MLFLOW_END[state])
@@ -117,32 +115,26 @@ class Supervisor:
         return error
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Request a stop: at once for ``SIGQUIT``, after the current step and its checkpoint for any other signal."""
-        self.stop_now = self.stop_now or number == signal.SIGQUIT
+        """Request a stop after the current step and its checkpoint."""
         self.stop_requested = True
         self.folder.stop_request.touch()
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start the process that trains; it dies with this one."""
         own = environment(self.device, self.recipe, self.folder)
-        command = [
-            sys.executable,
-            "-m",
-            "memagent_lib.rl.run.training_process",
-            str(self.folder.path),
-            str(os.getpid()),
-        ]
+        program = "memagent_lib.rl.run.training_process"
+        command = [sys.executable, "-m", program, str(self.folder.path), str(os.getpid())]
         return subprocess.Popen(command, env=os.environ | own, stdin=subprocess.DEVNULL)
 
     def follow(self, trainer: subprocess.Popen[bytes], entry: Run) -> None:
-        """Pass verl's metrics on until the trainer ends. Kill a trainer that is to stop at once."""
+        """Pass verl's metrics on until the trainer ends. Kill a trainer that is to stop before its first step."""
         offset = 0
         over = False
         while not over:
             over = trainer.poll() is not None  # read before the rows, so that the last rows are passed on too
             offset = self.pass_on(offset, entry)
             # Before verl logs, no step has begun, and nothing is lost.
-            if self.stop_now or (self.stop_requested and not self.folder.verl_metrics.exists()):
+            if self.stop_requested and not self.folder.verl_metrics.exists():
                 trainer.kill()
                 trainer.wait()
                 return
@@ -155,21 +147,24 @@ class Supervisor:
             # NaN is left out: it is the only number that differs from itself.
             numbers = {k: float(v) for k, v in row["data"].items() if isinstance(v, int | float) and v == v}
             self.record(row["step"], numbers)
-            self.unlogged.append((row["step"], numbers))
+        try:
+            self.log_waiting(entry)
+        except Exception as failure:  # training goes on while the store is away, and the metrics wait
+            print(f"step {self.unlogged[0][0]} is not in MLflow yet: {failure}", flush=True)
+        return offset
+
+    def log_waiting(self, entry: Run) -> None:
+        """Log the steps that MLflow lacks."""
         while self.unlogged:
             step, numbers = self.unlogged[0]
-            try:
-                entry.metrics(numbers, step)
-            except Exception as failure:  # training goes on while the store is away, and the metrics wait
-                print(f"step {step} is not in MLflow yet: {failure}", flush=True)
-                break
+            entry.metrics(numbers, step)
             del self.unlogged[0]
-        return offset
 
     def record(self, step: int, metrics: dict[str, float]) -> None:
         """Add a step's metrics to the run's folder, and write the status after it."""
         with self.folder.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, "time": time.time(), "metrics": metrics}) + "\n")
+        self.unlogged.append((step, metrics))
         reward = metrics.get(REWARD, self.status.reward)
         self.write(replace(self.status, state=TrainingState.RUNNING, step=step, reward=reward))
 

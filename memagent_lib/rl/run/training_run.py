@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import atexit
-import dataclasses
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -40,7 +38,7 @@ class TrainingRun:
         last = None
         while last is None or not last.state.over:
             status = self.status()
-            if last is None or dataclasses.replace(status, updated=0.0) != dataclasses.replace(last, updated=0.0):
+            if status != last:
                 yield status
                 last = status
             if not status.state.over:
@@ -53,11 +51,8 @@ class TrainingRun:
             raise RunError(f"the run {self.folder.path} {status.state}: {status.error or f'see {self.folder.log}'}")
         return status
 
-    def stop(self, now: bool = False) -> TrainingStatus:
-        """Stop the run after its current step and a checkpoint, or at once with ``now``; return the run's last status.
-
-        Blocks until the run is over.
-        """
+    def stop(self) -> TrainingStatus:
+        """Stop the run after its current step and a checkpoint, wait for that, and return the run's last status."""
         status = self.status()
         signalled = False
         while not status.state.over:
@@ -65,7 +60,7 @@ class TrainingRun:
             # lives, so the pid cannot belong to another process by now.
             if status.pid and not signalled:
                 with suppress(psutil.NoSuchProcess):
-                    psutil.Process(status.pid).send_signal(signal.SIGQUIT if now else signal.SIGTERM)
+                    psutil.Process(status.pid).terminate()
                 signalled = True
             time.sleep(POLL_S)
             status = self.status()

@@ -48,9 +48,8 @@ SAFETY = 0.8  # of the machine: the system, the page cache and the person at it 
 
 
 class CpuFit(NamedTuple):
-    """What decides the memory of a node: recomputed activations, rollout servers, and tokens of a micro-batch."""
+    """What decides the memory of a node: rollout servers, and tokens of a micro-batch."""
 
-    checkpointing: bool
     servers: int
     micro_batch_tokens: int
 
@@ -66,7 +65,7 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         EXTERNAL_LIB: "memagent_lib.rl.verl.cpu_engine",  # which registers the loss too
         "data.dataloader_num_workers": 0,
         PACKED: False,
-        CHECKPOINTING: fit.checkpointing,
+        CHECKPOINTING: False,  # it computes the forward pass twice
         f"+{MODEL}.override_config.attn_implementation": "sdpa",
         SAVED: [*RESUMED, "hf_model"],  # what trains on a CPU is small: every checkpoint can be loaded by itself
         f"{ACTOR}.use_torch_compile": False,
@@ -117,8 +116,8 @@ def cpu_environment(workers: int, run_key: str) -> dict[str, str]:
 def choose_fit(recipe: Recipe, shape: ModelShape, window: int, half: bool, memory: float) -> CpuFit:
     """Return the fastest settings that fit a machine of ``memory`` bytes, or the smallest if none do.
 
-    If the memory is short, micro-batches become smaller first; next there are fewer servers; activation checkpointing,
-    which computes the forward pass twice, comes last. A micro-batch has at least ``window`` tokens, the longest row.
+    If the memory is short, micro-batches become smaller first; next there are fewer servers. A micro-batch has at least
+    ``window`` tokens, the longest row.
     The machine's whole memory decides, not what is free at the moment, so that a run rounds its sums in the same way
     each time.
     """
@@ -126,7 +125,7 @@ def choose_fit(recipe: Recipe, shape: ModelShape, window: int, half: bool, memor
     # Two servers with one thread each are faster than one server with two, because of Python's global lock.
     servers = workers * min(MOST_SERVERS, max(1, cores() // workers))
     sizes = dict.fromkeys(max(size, window) for size in MICRO_BATCHES)
-    for choice in product((False, True), dict.fromkeys((servers, workers)), sizes):
+    for choice in product(dict.fromkeys((servers, workers)), sizes):
         fit = CpuFit(*choice)
         if node_bytes(recipe, shape, fit, half) <= SAFETY * memory:
             break
@@ -142,13 +141,9 @@ def node_bytes(recipe: Recipe, shape: ModelShape, fit: CpuFit, half: bool) -> fl
     rank = recipe.verl.get(LORA_RANK) or 0
     adapters = shape.adapter_parameters(rank)
     trained = adapters if rank else shape.parameters
-    layer = (MEASURED_HALF if half else MEASURED) * FLOAT * shape.saved_width
-    activations = tokens * layer * shape.layers
-    if fit.checkpointing:  # each layer's input is saved, and one layer at a time is computed again
-        activations = tokens * (FLOAT * shape.hidden * shape.layers + layer)
     update = (FLOAT + HALF * half) * (shape.parameters + adapters)  # weights
     update += 3 * FLOAT * trained  # gradients and the optimizer's two moments
-    update += activations
+    update += tokens * (MEASURED_HALF if half else MEASURED) * FLOAT * shape.saved_width * shape.layers  # activations
     update += tokens**2 * FLOAT  # the attention mask, if one row fills the micro-batch
     update += LOGITS_COPIES * FLOAT * tokens * shape.vocabulary
     if recipe.verl.get(KL_LOSS) and not rank:

@@ -36,18 +36,14 @@ from memagent_lib.models import merged_weights
 from memagent_lib.rl.verl.prefix_trees import TREES, attends_to_everything, blocks, forest, micro_batches, prefix_trees
 
 
-def switch_dropout_off(module: torch.nn.Module) -> int:
-    """Set every rate of dropout in a model to 0, and return how many modules had another one."""
-    found = 0
+def switch_dropout_off(module: torch.nn.Module) -> None:
+    """Set every rate of dropout in a model to 0: of layers, and those that attention passes to its kernel."""
     for part in module.modules():
-        # Layers of their own, and the rates that attention passes to its kernel.
-        names = ["p"] if isinstance(part, torch.nn.modules.dropout._DropoutNd) else []
-        names += [name for name in vars(part) if "dropout" in name]
-        rates = [name for name in names if isinstance(getattr(part, name), float) and getattr(part, name)]
-        for name in rates:
-            setattr(part, name, 0.0)
-        found += bool(rates)
-    return found
+        if isinstance(part, torch.nn.modules.dropout._DropoutNd):
+            part.p = 0.0
+        for name, value in vars(part).items():
+            if "dropout" in name and isinstance(value, float):
+                setattr(part, name, 0.0)
 
 
 @EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cuda", vendor="nvidia")
@@ -67,9 +63,7 @@ class ReplyEngine(FSDPEngineWithLMHead):
             print(f"{type(base).__name__}: logits of every token are computed, because {why}")
         if self.in_trees:
             base.set_attn_implementation(TREES)
-        switched_off = switch_dropout_off(module)
-        if switched_off:
-            print(f"{type(base).__name__}: dropout is switched off in {switched_off:,} modules")
+        switch_dropout_off(module)
         config = self.engine_config
         if get_device_name() == "cpu":  # verl would offload a reference model to the CPU, with memory pinned for a GPU
             self.engine_config = dataclasses.replace(config, forward_only=False)
