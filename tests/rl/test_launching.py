@@ -20,7 +20,7 @@ from memagent_lib.prompts import TEMPLATE_FOLDER, BudgetError
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run import training_run
 from memagent_lib.rl.run.checks import dry_run, resolved
-from memagent_lib.rl.run.training_run import attach, launch
+from memagent_lib.rl.run.training_run import launch
 from memagent_lib.rl.run_folder import RunError, RunFolder, TrainingState, TrainingStatus
 from memagent_lib.rl.verl.verl_keys import ACTOR, MODEL, ROLLOUT
 from memagent_lib.settings import SettingsError
@@ -128,15 +128,6 @@ def test_an_adapter_to_train_on_is_found_from_any_folder(config, tmp_path, monke
     assert changed.startswith(recipe.adapter)
 
 
-def test_leftovers_are_not_written_over(config, tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    folder.path.mkdir()
-    folder.config.write_text("{}")
-    folder.write_status(TrainingStatus(state=TrainingState.STOPPED, step=1))
-    with pytest.raises(RunError, match=r"has a run \(stopped\); resume it"):
-        launch(config, folder.path)
-
-
 def test_a_refused_run_does_not_stop_the_active_one_at_exit(config, tmp_path, monkeypatch):
     at_exit = []
     monkeypatch.setattr(training_run.atexit, "register", at_exit.append)
@@ -151,11 +142,6 @@ def test_a_refused_run_does_not_stop_the_active_one_at_exit(config, tmp_path, mo
     assert at_exit == []
     starts(config, tmp_path / "own", stop_at_exit=True)
     assert len(at_exit) == 1
-
-
-def test_a_folder_without_a_run_cannot_be_attached_to(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no training run at"):
-        attach(tmp_path)
 
 
 def test_paths_of_a_run_are_absolute(config, tmp_path, monkeypatch):

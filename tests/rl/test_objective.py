@@ -202,7 +202,9 @@ def test_the_rows_reach_every_part_of_the_objective(case):
     assert any(row.padding for row in rows)
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["one process", "two processes"])
+@pytest.fixture(
+    scope="module", params=[1, pytest.param(2, marks=pytest.mark.long)], ids=["one process", "two processes"]
+)
 def accounts(case, request) -> list[dict]:
     return run_step(case[0], request.param)
 

@@ -140,13 +140,6 @@ async def test_overwrite_gives_every_turn_the_final_advantage(tokenizer, advanta
     assert found == [[0.5] * 4, [-0.5] * 4]
 
 
-async def test_evidence_is_rewarded_at_the_turn_that_notes_it(tokenizer, advantages):
-    right = in_order("-", "code 4711", "code 4711", "4711")
-    task = example(tokenizer, 1, 3)
-    found, _ = await advantages("overwrite", task, right, in_order("-", "-", "-", "4711"), rewards={"evidence": 0.2})
-    assert found == [[0.0, pytest.approx(0.1), 0.0, 0.0], [0.0, pytest.approx(-0.1), 0.0, 0.0]]
-
-
 # The objectives of the study of readers.
 GRU_MEM = objectives()["gated"]
 
@@ -169,19 +162,6 @@ async def test_gates_are_rewarded_by_turn_and_the_exit_once(tokenizer, advantage
     assert found[2] == pytest.approx([third - 0.1 * 2 / 3, third])
     assert [(each["early_exit"], each["late_exit"]) for each in metrics] == [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0)]
     assert [each["keep_share"] for each in metrics] == pytest.approx([1 / 2, 2 / 3, 0.0])
-
-
-async def test_reading_to_the_end_is_right_if_the_end_has_evidence(tokenizer, advantages):
-    found, metrics = await advantages(
-        "gated",
-        example(tokenizer, 2, 3),
-        in_order("KEEP", "KEEP", "code 4711", "4711"),
-        in_order("KEEP", "KEEP", "KEEP", "no"),
-        rewards=GRU_MEM,
-    )
-    assert [each["reward"] for each in metrics] == [1.0, 0.0]
-    assert found[0] == pytest.approx([0.45, 0.45, 0.55, 0.45])
-    assert found[1] == pytest.approx([-0.45, -0.45, -0.55, -0.45])
 
 
 async def test_recall_is_rewarded_for_what_memory_and_call_gain(tokenizer, advantages):
@@ -230,18 +210,6 @@ async def test_merges_get_credit_like_the_turns_that_read(tokenizer, advantages)
     assert metrics[0]["turns"] == 6
     found, _ = await advantages("map_merge", task, answering("4711"), answering("no"), credit="split")
     assert found == [pytest.approx([0.5 / 6] * 6), pytest.approx([-0.5 / 6] * 6)]
-
-
-async def test_a_retried_reply_is_a_row_with_the_credit_of_its_rollout(tokenizer, advantages):
-    found, metrics = await advantages(
-        "overwrite",
-        example(tokenizer, 1, 3),
-        in_order("I'm sorry, but I can't help with that.", "mill", "code 4711", "code 4711", "4711"),
-        in_order("mill", "mill", "mill", "no"),
-        on_bad_memory="retry",
-    )
-    assert found == [[0.5] * 5, [-0.5] * 4]
-    assert [(each["turns"], each["bad_memories"]) for each in metrics] == [(4.0, 1.0), (4.0, 0.0)]
 
 
 async def test_validation_averages_what_is_known_alone(outputs, tokenizer):

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from memagent_lib.data import Example, save
 from memagent_lib.errors import MissingFile
 from memagent_lib.rl import Recipe, RunFolder
-from memagent_lib.settings import SettingsError
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted([*(ROOT / "experiments").glob("recipes/*.toml"), *(ROOT / "experiments").glob("*/recipes/*.toml")])
@@ -72,21 +70,10 @@ def test_a_recipe_composes_and_verl_accepts_it(dry, path):
     assert lines[2].startswith(f"a step   {recipe.prompts * recipe.rollouts:,} readings, {recipe.mini_batches} ")
 
 
-def test_the_dry_run_refuses_examples_that_cannot_be_used(dry, tmp_path):
-    answers = (("4821",), ("otter boat mill " * 99,))
-    fields = {"task": "t", "question": "q?", "document": "doc", "rule": "boxed"}
-    save([Example(id=str(i), answers=a, **fields) for i, a in enumerate(answers)], file := tmp_path / "x.parquet")
-    with pytest.raises(SettingsError, match=r"1 of 2 examples of .*x\.parquet .*'1': its judge 'boxed'"):
-        dry("pocket_demo", f"data.train=['{file}']")
-
-
 @pytest.mark.parametrize(
     ("recipe", "setting", "named"),
     [
-        ("pocket_demo", "model.path=./nowhere", "nowhere"),
-        ("pocket_demo", "reading.chunk_tokens=9000", "chunk_tokens"),
         ("7b_8gpu", f"verl.{ACTOR}.ppo_max_token_len_per_gpu=8000", "ppo_max_token_len_per_gpu"),
-        ("7b_8gpu", "verl.actor_rollout_ref.rollout.max_model_len=8000", "max_model_len"),
         ("7b_8gpu", f"verl.{ACTOR}.loss_agg_mode=seq-mean", "loss_agg_mode"),
         ("7b_8gpu", "verl.actor.optim.lr=1e-4", "actor.optim.lr"),
     ],
@@ -94,11 +81,6 @@ def test_the_dry_run_refuses_examples_that_cannot_be_used(dry, tmp_path):
 def test_the_dry_run_refuses_what_the_run_would_refuse(dry, recipe, setting, named):
     with pytest.raises((ValueError, MissingFile), match=named):
         dry(recipe, setting)
-
-
-def test_rows_in_trees_may_be_longer_than_a_micro_batch(dry):
-    packed = "verl.actor_rollout_ref.model.use_remove_padding=false"
-    assert "micro-batches of 8,000" in dry("7b_8gpu", f"verl.{ACTOR}.ppo_max_token_len_per_gpu=8000", packed)[1]
 
 
 def test_a_local_ray_listens_on_loopback_and_a_cluster_gets_the_variables(tmp_path):

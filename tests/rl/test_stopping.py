@@ -93,11 +93,3 @@ def test_a_scheduler_that_ends_the_command_stops_its_run_too(starting: RunFolder
         watcher.kill()
         watcher.stdout.close()
     assert starting.status().state is TrainingState.STOPPED
-
-
-def test_a_process_that_began_no_run_ends_quietly(tmp_path) -> None:
-    code = OWNER.replace("signal.pause()", "")
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "none")], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stderr == ""
