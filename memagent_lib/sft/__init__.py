@@ -8,11 +8,11 @@ Read ``sft_recipe``, ``lessons``, ``fine_tuning`` in this order. This package do
 engines.
 """
 
-from memagent_lib.sft.fine_tuning import Row, checkpoint_to_resume, fine_tune, require_own, rows, rows_hash
-from memagent_lib.sft.lessons import Lesson, Moment, lessons_from_examples, lessons_from_traces, unnoted_evidence
+from memagent_lib.sft.fine_tuning import Row, fine_tune, require_own, rows
+from memagent_lib.sft.lessons import Lesson, Moment, lessons_from_examples, lessons_from_traces
 from memagent_lib.sft.sft_recipe import SftConfig, SftRecipe, SourceConfig
 
 __all__ = [
-    "Lesson", "Moment", "Row", "SftConfig", "SftRecipe", "SourceConfig", "checkpoint_to_resume", "fine_tune",
-    "lessons_from_examples", "lessons_from_traces", "require_own", "rows", "rows_hash", "unnoted_evidence",
+    "Lesson", "Moment", "Row", "SftConfig", "SftRecipe", "SourceConfig", "fine_tune", "lessons_from_examples",
+    "lessons_from_traces", "require_own", "rows",
 ]  # fmt: skip

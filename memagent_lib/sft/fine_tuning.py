@@ -69,11 +69,6 @@ def rows(lessons: Iterable[Lesson], encoder: Encoder) -> list[Row]:
     return found
 
 
-def rows_hash(data: Sequence[Row]) -> str:
-    """Return 16 hex digits that identify encoded lessons and their order."""
-    return digest(json.dumps(data))[:16]
-
-
 def fine_tune(
     recipe: SftRecipe,
     data: Sequence[Row],
@@ -94,8 +89,8 @@ def fine_tune(
     import torch
     from transformers import PrinterCallback
 
-    lessons = rows_hash(data)
-    checkpoint = checkpoint_to_resume(recipe, out, lessons) if resume else None
+    lessons = digest(json.dumps(data))[:16]
+    checkpoint = _checkpoint_to_resume(recipe, out, lessons) if resume else None
     if checkpoint is None:
         out.mkdir(parents=True, exist_ok=True)
         write_atomically(out / RECIPE_FILE, json.dumps(_settings(recipe, lessons), indent=2) + "\n")
@@ -141,11 +136,11 @@ def require_own(out: Path, resume: bool) -> None:
         )
 
 
-def checkpoint_to_resume(recipe: SftRecipe, out: Path, lessons: str) -> Path | None:
+def _checkpoint_to_resume(recipe: SftRecipe, out: Path, lessons: str) -> Path | None:
     """Return the last checkpoint in ``out``, or ``None`` if a run has to begin anew.
 
     Raises ``ValueError``, which names every difference, if the run was begun with another recipe, or with lessons of
-    another hash (:func:`rows_hash`).
+    another hash.
     """
     checkpoint = last_checkpoint(out)
     if checkpoint is None:

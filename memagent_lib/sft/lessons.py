@@ -17,7 +17,7 @@ from typing import NamedTuple
 from memagent_lib.data import Example
 from memagent_lib.evaluation import Result
 from memagent_lib.prompts import Encoder
-from memagent_lib.readers import READERS, Reader
+from memagent_lib.readers import Reader
 from memagent_lib.sft.sft_recipe import KEY, SftConfig
 from memagent_lib.text import chunks
 from memagent_lib.trace import Kind, Prompt, Reply, Turn
@@ -58,7 +58,7 @@ class Moment(NamedTuple):
 
 
 def lessons_from_examples(
-    examples: Iterable[Example], encoder: Encoder, config: SftConfig, reader: Reader = READERS["overwrite"]
+    examples: Iterable[Example], encoder: Encoder, config: SftConfig, reader: Reader
 ) -> Iterator[Lesson]:
     """Yield the lessons of a teacher who reads each example with ``reader``: one for every turn.
 
@@ -73,9 +73,7 @@ def lessons_from_examples(
         yield from _reading(example, encoder, _Teacher.of(example, encoder, config), reader)
 
 
-def lessons_from_traces(
-    results: Iterable[Result], reader: Reader = READERS["overwrite"], left_out: Counter[str] | None = None
-) -> Iterator[Lesson]:
+def lessons_from_traces(results: Iterable[Result], reader: Reader, left_out: Counter[str]) -> Iterator[Lesson]:
     """Yield all turns of the right readings; of several of one example, only that with the fewest reply tokens counts.
 
     Readings whose memory or answer was cut at the token limit are left out: their last words are no example to follow.
@@ -101,7 +99,7 @@ def lessons_from_traces(
             if turn.bad_memory is None:
                 kind = kinds.get(turn.prompt.kind.name, turn.prompt.kind)
                 yield Lesson(replace(turn.prompt, kind=kind), _written(kind, turn.reply.text, turn.reply.signal))
-            elif left_out is not None:
+            else:
                 left_out[turn.bad_memory.fault] += 1
 
 
@@ -118,17 +116,6 @@ def _notes(text: str, config: SftConfig) -> dict[str, str]:
 def _stated(example: Example) -> list[str]:
     """Return the evidence as the document states it; what it states in several places, once."""
     return list(dict.fromkeys(example.document[start:end].strip() for start, end in example.evidence))
-
-
-def unnoted_evidence(examples: Iterable[Example], config: SftConfig) -> tuple[list[str], int]:
-    """Return the statements of evidence that the blind teacher finds in no document, and the number of all."""
-    unnoted, number = [], 0
-    for example in examples if config.teacher == "blind" else ():  # the aware teacher copies the evidence itself
-        notes = _notes(example.document, config)
-        stated = _stated(example)
-        unnoted += [text for text in stated if text not in notes]
-        number += len(stated)
-    return unnoted, number
 
 
 def _written(kind: Kind, memory: str, signal: str) -> str:

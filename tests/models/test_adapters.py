@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from memagent_lib import provenance
-from memagent_lib.agent import AgentSettings, open_agent
-from memagent_lib.errors import MissingFile
 from memagent_lib.models import ModelError, find_model, name_of, record_base, require_adapter_of
 
 torch = pytest.importorskip("torch")
@@ -77,18 +75,6 @@ def test_an_adapter_on_tied_weights_is_refused(model_folder, tmp_path, cache, mo
         find_model(str(tmp_path / "tied"))
 
 
-def test_an_adapter_reads_with_its_own_settings(adapter, base, cache):
-    folder, _ = adapter
-    budget = {"chunk_tokens": 40, "memory_tokens": 12, "answer_tokens": 8, "question_tokens": 16}
-    plain = open_agent(base, "transformers", template="short", budget=budget, threads=1)
-    AgentSettings(template=plain.encoder.template.saved, budget=plain.encoder.budget, reader="multislot").save(folder)
-    plain.close()
-    agent = open_agent(folder, "transformers", threads=1)
-    assert (agent.reader.name, agent.encoder.budget.memory_tokens) == ("multislot", 12)
-    assert agent.read("The mill drifts past the code 4821.", "code?").turns
-    agent.close()
-
-
 def test_an_adapters_base_may_be_an_adapter_found_beside_it(adapter, tmp_path, cache):
     first, _ = adapter
     model = with_adapter(loaded(first), rank=2, seed=1)
@@ -128,25 +114,6 @@ def test_an_adapter_on_another_base_is_refused(adapter, base, llama, tokenizer, 
         require_adapter_of(other, folder)
     change(folder, base_model_name_or_path=str(other))
     with pytest.raises(ModelError, match="was trained on"):
-        find_model(str(folder))
-
-
-def test_a_base_on_a_hub_is_found_in_the_cache_and_a_missing_one_is_named(adapter, base, tmp_path, cache, monkeypatch):
-    folder, _ = adapter
-    from_folder = find_model(str(folder))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    model = tmp_path / "hub/models--me--tiny"
-    (model / "refs").mkdir(parents=True)
-    (model / "refs/main").write_text("c" * 40)
-    shutil.copytree(base, model / "snapshots" / ("c" * 40))
-    record_base(folder, "me/tiny", Path("me/tiny"))
-    assert find_model(str(folder)) == from_folder
-    change(folder, base_model_name_or_path="smollm2")
-    with pytest.raises(MissingFile, match="memagent model smollm2"):
-        find_model(str(folder))
-    change(folder, base_model_name_or_path="org/none")
-    with pytest.raises(OSError, match="snapshot"):
         find_model(str(folder))
 
 

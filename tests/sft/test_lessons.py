@@ -14,7 +14,7 @@ from memagent_lib.evaluation import Result
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.readers import reader_named
 from memagent_lib.scoring import score
-from memagent_lib.sft import SftConfig, SftRecipe, lessons_from_examples, lessons_from_traces, rows, unnoted_evidence
+from memagent_lib.sft import SftConfig, SftRecipe, lessons_from_examples, lessons_from_traces, rows
 from memagent_lib.text import chunks
 from memagent_lib.trace import BadMemory, Kind, Prompt, Reply, Trace, Turn
 
@@ -32,16 +32,12 @@ def examples(tokenizer) -> list[Example]:
     return list(make("needle", 24, 1, tokenizer, chunks=3, chunk_tokens=300))
 
 
+OVERWRITE = reader_named("overwrite")
+
+
 def taught(examples, encoder, **settings):
-    found = list(lessons_from_examples(examples, encoder, SftConfig(statements=FACT, **settings)))
+    found = list(lessons_from_examples(examples, encoder, SftConfig(statements=FACT, **settings), OVERWRITE))
     return [found[i : i + 4] for i in range(0, len(found), 4)]
-
-
-def test_an_example_gives_a_lesson_per_chunk_and_an_answer(examples, encoder):
-    for lessons, example in zip(taught(examples, encoder), examples, strict=True):
-        assert [prompt.kind for prompt, _ in lessons] == [Kind.READ] * 3 + [Kind.ANSWER]
-        assert all(prompt.question == example.question for prompt, _ in lessons)
-        assert "".join(prompt.chunk.text for prompt, _ in lessons[:3]) == example.document
 
 
 def test_the_blind_teacher_copies_whatever_is_stated(examples, encoder):
@@ -71,7 +67,7 @@ KEYED = r"The code of the (?P<key>\w+ \w+) is \d+\."
 @pytest.mark.parametrize("teacher", ["blind", "aware"])
 def test_a_note_begins_with_the_key_of_its_statement(examples, encoder, teacher):
     config = SftConfig(statements=KEYED, teacher=teacher)
-    found = list(lessons_from_examples(examples, encoder, config))
+    found = list(lessons_from_examples(examples, encoder, config, OVERWRITE))
     answered = [lesson for lesson in found if lesson.prompt.kind.answers and "unknown" not in lesson.reply]
     for text in [*(prompt.memory for prompt, _ in found), *(reply for prompt, reply in found if prompt.chunk)]:
         notes = re.findall(rf"(\w+ \w+): ({FACT})", text)
@@ -96,7 +92,9 @@ def changing(tokenizer, *, values, evidence):
     chunk = max(tokenizer.count(text) for text in told)
     budget = Budget(chunk_tokens=chunk, memory_tokens=120, answer_tokens=40, question_tokens=80)
     config = SftConfig(statements=KEYED, teacher="aware")
-    *reads, answer = lessons_from_examples([example], Encoder(tokenizer, Template.load("short"), budget), config)
+    *reads, answer = lessons_from_examples(
+        [example], Encoder(tokenizer, Template.load("short"), budget), config, OVERWRITE
+    )
     assert len(reads) == len(values)
     return [reply for _, reply in reads], answer.reply
 
@@ -106,15 +104,6 @@ def test_an_aware_teacher_replaces_a_value_until_it_is_the_evidence(tokenizer, e
     memories, answer = changing(tokenizer, values=[310, 520, 740], evidence=evidence)
     assert memories == [f"red door: The code of the red door is {value}." for value in (310, 520, evidence)]
     assert answer == f"\\boxed{{{evidence}}}"
-
-
-def test_evidence_that_the_expression_misses_is_found(examples):
-    missed, number = unnoted_evidence(examples, SftConfig(statements=FACT))
-    assert (missed, number) == ([], len(examples))
-    for expression in (r"code of the \w+ \w+ is \d+\.", r"The code of the \w+ \w+ is 1\d*\."):
-        missed, number = unnoted_evidence(examples, SftConfig(statements=expression))
-        assert all(not re.fullmatch(expression, text) for text in missed)
-        assert len(missed) > number / 2
 
 
 def test_an_answer_is_right_only_if_the_memory_has_the_evidence(examples, encoder):
@@ -141,10 +130,10 @@ def test_lessons_are_a_function_of_seed_and_example(examples, encoder):
 def test_what_no_teacher_can_teach_is_refused(examples, encoder):
     example = Example(id="mine-3", task="own", question="Who?", document="A text.", answers=("me",))
     with pytest.raises(ValueError, match="mine-3"):
-        list(lessons_from_examples([example], encoder, SftConfig()))
+        list(lessons_from_examples([example], encoder, SftConfig(), OVERWRITE))
     with pytest.raises(ValueError, match="blind"):
         by_reader("blind", examples, encoder)
-    lesson = next(lessons_from_examples(examples, encoder, SftConfig(statements=FACT)))
+    lesson = next(lessons_from_examples(examples, encoder, SftConfig(statements=FACT), OVERWRITE))
     with pytest.raises(ValueError, match=r"1,201 .* 240"):
         rows([lesson._replace(reply="word " * 300)], encoder)
 
@@ -187,12 +176,12 @@ def test_traces_teach_the_shortest_right_whole_reading(examples):
         reading(two, "wrong"),
         reading(three, three.answers[0], finish_reason="length"),
     ]
-    found = list(lessons_from_traces(results))
+    found = list(lessons_from_traces(results, OVERWRITE, Counter()))
     assert [reply for _, reply in found] == ["note " * 4, f"\\boxed{{{one.answers[0]}}}"]
 
 
 def test_a_row_is_the_readers_prompt_and_a_reply_with_an_end(examples, encoder):
-    lesson = next(lessons_from_examples(examples, encoder, SftConfig(statements=FACT)))
+    lesson = next(lessons_from_examples(examples, encoder, SftConfig(statements=FACT), OVERWRITE))
     (row,) = rows([lesson], encoder)
     assert tuple(row.prompt) == encoder.encode(lesson.prompt).ids
     assert row.reply == [*encoder.tokenizer.encode(lesson.reply), encoder.tokenizer.end_ids[0]]
@@ -274,10 +263,10 @@ def test_a_traces_commands_are_part_of_its_lessons(examples):
     result = Result(
         one, "gated", 1.0, Trace(one.question, turns, "gated"), score("boxed", turns[-1].reply.text, one.answers)
     )
-    found = list(lessons_from_traces([result], reader_named("gated")))
+    found = list(lessons_from_traces([result], reader_named("gated"), Counter()))
     assert [reply for _, reply in found] == ["KEEP", "DONE\nnew", turns[-1].reply.text]
     with pytest.raises(ValueError, match=r"'gated'.*reading\.reader"):
-        list(lessons_from_traces([result]))
+        list(lessons_from_traces([result], OVERWRITE, Counter()))
 
 
 def test_bad_memories_are_no_lessons_and_are_counted(examples):
@@ -298,5 +287,5 @@ def test_evidence_that_is_stated_twice_is_noted_once(encoder):
     question = "What is the code of the red owl?"
     example = Example(id="a", task="own", question=question, document=document, answers=("7",), evidence=spans)
     config = SftConfig(statements=FACT, teacher="aware", known=1.0)
-    read, answer = lessons_from_examples([example], encoder, config)
+    read, answer = lessons_from_examples([example], encoder, config, OVERWRITE)
     assert (read.reply, answer.prompt.memory, answer.reply) == (fact, fact, "\\boxed{7}")

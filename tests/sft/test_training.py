@@ -11,10 +11,12 @@ from safetensors import safe_open
 from memagent_lib.cli.main import main
 from memagent_lib.data import load, make, save
 from memagent_lib.prompts import Encoder, Template
+from memagent_lib.readers import reader_named
 from memagent_lib.sft import SftRecipe, fine_tune, lessons_from_examples, require_own, rows
 from memagent_lib.sft.fine_tuning import Diverged
 
 WEIGHTS = ("model/model.safetensors", "adapter/adapter_model.safetensors")
+READER = reader_named("overwrite")
 FACT = r"The code of the \w+ \w+ is \d+\."
 
 
@@ -54,7 +56,7 @@ def data(tokenizer, tmp_path_factory) -> Path:
 def trained(settings: SftRecipe, tokenizer, out: Path, **options: object) -> list[float]:
     reading = settings.reading
     encoder = Encoder(tokenizer, Template.load(reading.template), reading.budget)
-    lessons = lessons_from_examples(load(settings.data.train[0]), encoder, settings.sft)
+    lessons = lessons_from_examples(load(settings.data.train[0]), encoder, settings.sft, READER)
     losses: dict[int, float] = {}
     fine_tune(
         settings,
@@ -80,7 +82,7 @@ def test_a_stopped_run_continues_as_if_it_had_not_stopped(model_folder, tokenize
 
     settings = recipe(model_folder, data)
     encoder = Encoder(tokenizer, Template.load("short"), settings.reading.budget)
-    made = rows(lessons_from_examples(load(data), encoder, settings.sft), encoder)
+    made = rows(lessons_from_examples(load(data), encoder, settings.sft, READER), encoder)
     with pytest.raises(Stopped):
         fine_tune(settings, made, encoder, tmp_path / "part", on_log=stop)
     (tmp_path / "part/checkpoints/checkpoint-9 (copy)").mkdir()
@@ -158,7 +160,7 @@ def test_a_template_that_opens_a_thought_is_refused(model_folder, data, tokenize
     encoder = Encoder(Tokenizer.load(tmp_path / "thinks"), Template.load("short"), settings.reading.budget)
     assert not encoder.tokenizer.thoughts.split("The code is 4.").finished, "what a lesson would have taught"
     with pytest.raises(ValueError, match="inside a thought"):
-        rows(lessons_from_examples(load(data), encoder, settings.sft), encoder)
+        rows(lessons_from_examples(load(data), encoder, settings.sft, READER), encoder)
 
 
 def test_a_dry_run_prints_two_lessons_and_trains_nothing(model_folder, data, tmp_path, capsys):
@@ -167,8 +169,6 @@ def test_a_dry_run_prints_two_lessons_and_trains_nothing(model_folder, data, tmp
     printed = capsys.readouterr()
     assert printed.out.count("--- prompt") == printed.out.count("--- reply") == 2
     assert "warning" not in printed.err
-    assert main(["sft", path, "sft.statements='is [0-9]+'", "--out", str(tmp_path / "out"), "--dry-run"]) == 0
-    assert "sft.statements matches 0 of 8" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
