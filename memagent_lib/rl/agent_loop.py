@@ -17,7 +17,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
@@ -254,14 +254,8 @@ def _outputs(
     return outputs
 
 
-class _Opened(NamedTuple):
-    recipe: Recipe
-    agent: Agent
-    rewards: dict[str, Reward]
-
-
 @lru_cache(maxsize=4)
-def _opened(server: Any, folder: Path) -> _Opened:
+def _opened(server: Any, folder: Path) -> tuple[Recipe, Agent, dict[str, Reward]]:
     """Open one agent for all rollouts of a process; each rollout then puts its own backend in it."""
     recipe, _ = RunFolder(folder).recipe()
     reading = recipe.reading
@@ -271,7 +265,7 @@ def _opened(server: Any, folder: Path) -> _Opened:
     agent = open_agent(
         backend=backend, reader=reading.reader, template=reading.template, budget=reading.budget, tokenizer=tokenizer
     )
-    return _Opened(recipe, agent, {name: reward_named(name, reading.reader) for name in recipe.reward_weights})
+    return recipe, agent, {name: reward_named(name, reading.reader) for name in recipe.reward_weights}
 
 
 @lru_cache(maxsize=CACHED_DOCUMENTS)

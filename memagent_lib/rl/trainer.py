@@ -19,7 +19,7 @@ from collections import defaultdict
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,13 +51,6 @@ from memagent_lib.rl.run_folder import RunFolder, delete_old, whole_checkpoint
 TRAINER = "memagent"
 POLL_S = 0.2  # how often the trainer looks whether the rollouts have finished
 MOST_ROUNDS = 10  # of fresh prompts in a step; data without any spread would otherwise be drawn for ever
-
-
-class _TurnRewards(NamedTuple):
-    """For each row of a batch, what its turn works on, and its own rewards by name."""
-
-    positions: list[str]
-    steps: dict[str, list[float | None]]
 
 
 class StopRequested(Exception):
@@ -151,9 +144,9 @@ class MemAgentTrainer(PPOTrainerSync):
 
     def _prompts_without_spread(self, batch: KVBatchMeta) -> set[str]:
         equal = prompts_without_spread(batch.keys, self._rewards(batch))
-        turns = self._turn_rewards(batch)
-        for steps in turns.steps.values():
-            equal -= prompts_with_step_spread(batch.keys, steps, turns.positions)
+        positions, turns = self._turn_rewards(batch)
+        for steps in turns.values():
+            equal -= prompts_with_step_spread(batch.keys, steps, positions)
         return equal
 
     def _without(self, batch: KVBatchMeta, prompts: set[str]) -> KVBatchMeta:
@@ -212,15 +205,18 @@ class MemAgentTrainer(PPOTrainerSync):
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["rm_scores"])
         return [row.sum().item() for row in data["rm_scores"].unbind()]  # all but a row's last token have 0
 
-    def _turn_rewards(self, batch: KVBatchMeta) -> _TurnRewards:
-        """Return the rewards of single turns that the recipe uses, and none for its rewards of whole readings."""
+    def _turn_rewards(self, batch: KVBatchMeta) -> tuple[list[str], dict[str, list[float | None]]]:
+        """Return what each row's turn works on, and the rewards of single turns by name.
+
+        A reward of whole readings has ``None`` for every turn.
+        """
         names = self.recipe.reward_weights
         if not names:
-            return _TurnRewards([], {})
+            return [], {}
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
         rows = data["extra_fields"]
         steps = {name: [fields[TURN_REWARDS].get(name) for fields in rows] for name in names}
-        return _TurnRewards([fields[POSITION] for fields in rows], steps)
+        return [fields[POSITION] for fields in rows], steps
 
     # Advantages and update.
 
@@ -245,10 +241,10 @@ class MemAgentTrainer(PPOTrainerSync):
             credit=self.recipe.train.credit,
         )
         values = [self.recipe.rollout_weight * value for value in of_answers]
-        turns = self._turn_rewards(batch)
-        for name, steps in turns.steps.items():
+        positions, turns = self._turn_rewards(batch)
+        for name, steps in turns.items():
             weight = self.recipe.reward_weights[name]
-            of_turns = step_advantages(batch.keys, steps, turns.positions)
+            of_turns = step_advantages(batch.keys, steps, positions)
             values = [value + weight * own for value, own in zip(values, of_turns, strict=True)]
         rows = [value * mask.float() for value, mask in zip(values, self._masks(batch), strict=True)]
         advantages = torch.nested.as_nested_tensor(rows, layout=torch.jagged)

@@ -14,22 +14,10 @@ from typing import Any, NamedTuple
 from memagent_lib.backends import ModelShape, shape_of
 from memagent_lib.prompts import Encoder
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.verl.verl_keys import (
-    ACTOR,
-    CHECKPOINTING,
-    EXTERNAL_LIB,
-    KL_LOSS,
-    LORA_RANK,
-    MICRO_BATCH,
-    MODEL,
-    PACKED,
-    RESUMED,
-    ROLLOUT,
-    SAVED,
-)
+from memagent_lib.rl.verl import verl_keys as keys
 from memagent_lib.system import cores, machine_bytes, multiplies
 
-PRECISION = f"{ACTOR}.fsdp_config.mixed_precision"
+PRECISION = f"{keys.ACTOR}.fsdp_config.mixed_precision"
 LARGEST_BUCKET_MB = 2048
 MOST_SERVERS = 2  # of a worker: each needs memory for vLLM and a cache
 HALF_FROM = 30_000_000  # parameters: a smaller model spends its time outside of matrix products
@@ -62,38 +50,39 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
     fit = choose_fit(recipe, shape, encoder.window, half, machine_bytes())
     return {
         "trainer.device": "cpu",
-        EXTERNAL_LIB: "memagent_lib.rl.verl.cpu_engine",  # which registers the loss too
+        keys.EXTERNAL_LIB: "memagent_lib.rl.verl.cpu_engine",  # which registers the loss too
         "data.dataloader_num_workers": 0,
-        PACKED: False,
-        CHECKPOINTING: False,  # it computes the forward pass twice
-        f"+{MODEL}.override_config.attn_implementation": "sdpa",
-        SAVED: [*RESUMED, "hf_model"],  # what trains on a CPU is small: every checkpoint can be loaded by itself
-        f"{ACTOR}.use_torch_compile": False,
-        f"{ACTOR}.fsdp_config.use_torch_compile": False,
-        f"{ACTOR}.fsdp_config.reshard_after_forward": False,
-        f"{ACTOR}.fsdp_config.dtype": "float32",
+        keys.PACKED: False,
+        keys.CHECKPOINTING: False,  # it computes the forward pass twice
+        f"+{keys.MODEL}.override_config.attn_implementation": "sdpa",
+        # What trains on a CPU is small: every checkpoint can be loaded by itself.
+        keys.SAVED: [*keys.RESUMED, "hf_model"],
+        f"{keys.ACTOR}.use_torch_compile": False,
+        f"{keys.ACTOR}.fsdp_config.use_torch_compile": False,
+        f"{keys.ACTOR}.fsdp_config.reshard_after_forward": False,
+        f"{keys.ACTOR}.fsdp_config.dtype": "float32",
         f"+{PRECISION}": {"param_dtype": "bf16" if half else "fp32"},
         f"+{PRECISION.replace('.actor.', '.ref.')}": f"${{{PRECISION}}}",  # else the reference would compute in bf16
-        MICRO_BATCH: fit.micro_batch_tokens,
+        keys.MICRO_BATCH: fit.micro_batch_tokens,
         "actor_rollout_ref.ref.fsdp_config.use_torch_compile": False,
-        f"{ROLLOUT}.dtype": "bfloat16" if half else "float32",
-        f"{ROLLOUT}.tensor_model_parallel_size": 1,
-        f"{ROLLOUT}.enforce_eager": True,  # CPU vLLM has neither graphs nor a sleep mode
+        f"{keys.ROLLOUT}.dtype": "bfloat16" if half else "float32",
+        f"{keys.ROLLOUT}.tensor_model_parallel_size": 1,
+        f"{keys.ROLLOUT}.enforce_eager": True,  # CPU vLLM has neither graphs nor a sleep mode
         # A step with part of a prompt fails on a CPU ("CPU Generator does not use offset"), so no prompt is split.
-        f"{ROLLOUT}.enable_chunked_prefill": False,
-        f"{ROLLOUT}.free_cache_engine": False,
-        f"+{ROLLOUT}.enable_sleep_mode": False,
-        f"{ROLLOUT}.max_num_seqs": min(256, recipe.prompts * recipe.rollouts),
-        f"+{ROLLOUT}.engine_kwargs.vllm": {
+        f"{keys.ROLLOUT}.enable_chunked_prefill": False,
+        f"{keys.ROLLOUT}.free_cache_engine": False,
+        f"+{keys.ROLLOUT}.enable_sleep_mode": False,
+        f"{keys.ROLLOUT}.max_num_seqs": min(256, recipe.prompts * recipe.rollouts),
+        f"+{keys.ROLLOUT}.engine_kwargs.vllm": {
             "worker_extension_cls": "memagent_lib.rl.verl.cpu_rollouts.CpuWeights",
             "distributed_executor_backend": "uni",  # a worker of its own waits for the engine by spinning
             "block_size": 32,  # prefixes are shared in whole blocks, and 128 is most of a small prompt
         },
         # Weights travel in fp32, the whole model in one bucket if it is small.
-        f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes": min(
+        f"{keys.ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes": min(
             LARGEST_BUCKET_MB, 16 + (FLOAT * shape.parameters >> 20)
         ),
-        f"{ROLLOUT}.agent.num_workers": recipe.nodes * fit.servers,
+        f"{keys.ROLLOUT}.agent.num_workers": recipe.nodes * fit.servers,
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
     }
 
@@ -138,7 +127,7 @@ def node_bytes(recipe: Recipe, shape: ModelShape, fit: CpuFit, half: bool) -> fl
     It is the worst case, in which a micro-batch is full and every token of it is part of a reply.
     """
     tokens = fit.micro_batch_tokens
-    rank = recipe.verl.get(LORA_RANK) or 0
+    rank = recipe.verl.get(keys.LORA_RANK) or 0
     adapters = shape.adapter_parameters(rank)
     trained = adapters if rank else shape.parameters
     update = (FLOAT + HALF * half) * (shape.parameters + adapters)  # weights
@@ -146,7 +135,7 @@ def node_bytes(recipe: Recipe, shape: ModelShape, fit: CpuFit, half: bool) -> fl
     update += tokens * (MEASURED_HALF if half else MEASURED) * FLOAT * shape.saved_width * shape.layers  # activations
     update += tokens**2 * FLOAT  # the attention mask, if one row fills the micro-batch
     update += LOGITS_COPIES * FLOAT * tokens * shape.vocabulary
-    if recipe.verl.get(KL_LOSS) and not rank:
+    if recipe.verl.get(keys.KL_LOSS) and not rank:
         update += FLOAT * shape.parameters  # the reference policy
     server = (HALF if half else FLOAT) * shape.parameters + SERVER_BYTES
     return recipe.workers * (update + WORKER_BYTES) + fit.servers * server + BESIDE_BYTES

@@ -18,25 +18,8 @@ from memagent_lib.paths import write_atomically
 from memagent_lib.prompts import Encoder, Template
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run_folder import RunFolder
+from memagent_lib.rl.verl import verl_keys as keys
 from memagent_lib.rl.verl.cpu_settings import cpu_environment, cpu_settings
-from memagent_lib.rl.verl.verl_keys import (
-    ACTOR,
-    CHAT_TEMPLATE,
-    EXTERNAL_LIB,
-    LOSS,
-    MAX_MODEL_LEN,
-    MICRO_BATCH,
-    MINI_BATCH,
-    MODEL,
-    OWN_LOSS,
-    PACKED,
-    RESUMED,
-    REUSE_LOGPROBS,
-    ROLLOUT,
-    SAVE_FREQ,
-    SAVED,
-    TEST_FREQ,
-)
 from memagent_lib.settings import SettingsError
 from memagent_lib.system import LOCAL
 
@@ -77,7 +60,7 @@ def compose(settings: dict[str, Any]) -> Any:
         config = hydra_compose("ppo_trainer")
     for name, value in settings.items():
         key = name.removeprefix("+")
-        added = name.startswith("+") or key.startswith(f"{CHAT_TEMPLATE}.")
+        added = name.startswith("+") or key.startswith(f"{keys.CHAT_TEMPLATE}.")
         try:
             OmegaConf.update(config, key, None if value == NULL else value, force_add=added, merge=True)
         except (ConfigAttributeError, ConfigKeyError):
@@ -154,12 +137,12 @@ def environment(device: str, recipe: Recipe, folder: RunFolder) -> dict[str, str
 
 def _common(recipe: Recipe, folder: RunFolder, encoder: Encoder) -> dict[str, Any]:
     train = recipe.train
-    reused = recipe.verl[REUSE_LOGPROBS]
+    reused = recipe.verl[keys.REUSE_LOGPROBS]
     return {
-        f"{MODEL}.path": recipe.model.path,
-        EXTERNAL_LIB: "memagent_lib.rl.verl.reply_engine",  # registers it and the loss
+        f"{keys.MODEL}.path": recipe.model.path,
+        keys.EXTERNAL_LIB: "memagent_lib.rl.verl.reply_engine",  # registers it and the loss
         # vLLM samples from one model without adapters: its CPU build loads none, and there is one policy at a time.
-        f"{MODEL}.lora.merge": True,
+        f"{keys.MODEL}.lora.merge": True,
         "data.train_files": list(recipe.data.files),
         "data.val_files": list(recipe.data.eval),
         "data.max_prompt_length": encoder.longest_prompt,
@@ -169,26 +152,26 @@ def _common(recipe: Recipe, folder: RunFolder, encoder: Encoder) -> dict[str, An
         "algorithm.adv_estimator": "grpo",
         "algorithm.rollout_correction.rollout_is": None if reused else "token",
         "algorithm.rollout_correction.rollout_is_threshold": 2.0,
-        f"{ACTOR}.strategy": "fsdp2",
-        LOSS: OWN_LOSS,
-        MINI_BATCH: recipe.prompts,
-        f"{ACTOR}.use_dynamic_bsz": True,
-        SAVED: list(RESUMED),  # the export follows at the end
-        f"{ACTOR}.data_loader_seed": train.seed,
-        f"{ACTOR}.fsdp_config.seed": train.seed,
-        f"{ACTOR}.optim.zero_indexed_step": False,  # else the first step has a rate of zero
-        f"{ROLLOUT}.name": "vllm",
-        f"{ROLLOUT}.seed": train.seed,
-        MAX_MODEL_LEN: encoder.window,
-        f"{ROLLOUT}.agent.agent_loop_config_path": str(folder.path / AGENT_FILE),
-        f"{ROLLOUT}.agent.default_agent_loop": "memagent",
+        f"{keys.ACTOR}.strategy": "fsdp2",
+        keys.LOSS: keys.OWN_LOSS,
+        keys.MINI_BATCH: recipe.prompts,
+        f"{keys.ACTOR}.use_dynamic_bsz": True,
+        keys.SAVED: list(keys.RESUMED),  # the export follows at the end
+        f"{keys.ACTOR}.data_loader_seed": train.seed,
+        f"{keys.ACTOR}.fsdp_config.seed": train.seed,
+        f"{keys.ACTOR}.optim.zero_indexed_step": False,  # else the first step has a rate of zero
+        f"{keys.ROLLOUT}.name": "vllm",
+        f"{keys.ROLLOUT}.seed": train.seed,
+        keys.MAX_MODEL_LEN: encoder.window,
+        f"{keys.ROLLOUT}.agent.agent_loop_config_path": str(folder.path / AGENT_FILE),
+        f"{keys.ROLLOUT}.agent.default_agent_loop": "memagent",
         "reward.num_workers": 0,  # the agent loop scores
         "trainer.project_name": recipe.tracking.experiment,
         "trainer.experiment_name": recipe.tracking.run_name or folder.path.name,
         "trainer.logger": ["console", "file"],  # the supervisor reads the file
         "trainer.total_epochs": 1 << 30,  # the number of steps ends a run
-        "trainer.val_before_train": recipe.verl[TEST_FREQ] > 0,
-        SAVE_FREQ: recipe.steps,
+        "trainer.val_before_train": recipe.verl[keys.TEST_FREQ] > 0,
+        keys.SAVE_FREQ: recipe.steps,
         "trainer.max_actor_ckpt_to_keep": None,  # our trainer deletes, once a newer one was read back
         "trainer.default_local_dir": str(folder.checkpoints),
         "trainer.resume_mode": "auto",
@@ -198,18 +181,18 @@ def _common(recipe: Recipe, folder: RunFolder, encoder: Encoder) -> dict[str, An
 
 
 def _cuda(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
-    packed = recipe.verl.get(PACKED, True)
+    packed = recipe.verl.get(keys.PACKED, True)
     flash = packed and importlib.util.find_spec("flash_attn") is not None
     micro_batch = max(MICRO_BATCH_TOKENS, 2 * encoder.window)
     return {
         "trainer.device": "cuda",
-        PACKED: True,
+        keys.PACKED: True,
         # PyTorch's own attention keeps packed rows apart by their positions; the objective's test checks it.
-        f"+{MODEL}.override_config.attn_implementation": "flash_attention_2" if flash else "sdpa",
-        MICRO_BATCH: micro_batch,
-        f"{ROLLOUT}.log_prob_max_token_len_per_gpu": 2 * micro_batch,
-        f"{ROLLOUT}.gpu_memory_utilization": 0.6,
-        f"{ROLLOUT}.tensor_model_parallel_size": 1,  # verl's own 2 halves the replicas, and fails on one GPU
+        f"+{keys.MODEL}.override_config.attn_implementation": "flash_attention_2" if flash else "sdpa",
+        keys.MICRO_BATCH: micro_batch,
+        f"{keys.ROLLOUT}.log_prob_max_token_len_per_gpu": 2 * micro_batch,
+        f"{keys.ROLLOUT}.gpu_memory_utilization": 0.6,
+        f"{keys.ROLLOUT}.tensor_model_parallel_size": 1,  # verl's own 2 halves the replicas, and fails on one GPU
         # A shard group is one machine: weights are gathered within it, and only gradients cross the network.
-        f"{ACTOR}.fsdp_config.fsdp_size": recipe.workers if recipe.nodes > 1 else -1,
+        f"{keys.ACTOR}.fsdp_config.fsdp_size": recipe.workers if recipe.nodes > 1 else -1,
     }
