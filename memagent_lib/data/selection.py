@@ -174,23 +174,18 @@ def known_without_document(
 
     Such questions measure knowledge, not memory (MemAgent, section 4.1; ``filter.py``). The result is ``None`` if no
     reply answers the question and at least one request failed, was over its budget, or ended in an unfinished thought.
-    The agents must use the reader ``blind``.
+    The agents use the reader ``blind``.
     """
-    for agent in agents:
-        if agent.reader.name != "blind":
-            raise ValueError(f"the agents must not see the document: use the reader 'blind', got {agent.reader.name!r}")
     return run_sync(_verdicts(questions, agents, samples))
 
 
 def knows(reply: str, answers: Sequence[str]) -> bool:
-    """Return whether a reply has an accepted answer, in a box or as words of its text.
+    """Return whether a reply has the words of an accepted answer.
 
     If an accepted answer is the letter of an option, return whether the reply chooses the option. Unlike in MemAgent,
     the words must be whole, because ``no`` is in every "I do not know".
     """
     # Whatever judge the data set has: the filter finds what a model knows, not how it is scored.
-    if score("boxed", reply, answers).value:
-        return True
     if any(re.fullmatch("[A-Z]", answer) for answer in answers):  # "a" is a word of nearly every reply
         return score("choice", reply, answers).value > 0
     # Only Latin letters and digits are borders, because many scripts do not separate words.

@@ -25,7 +25,7 @@ from memagent_lib.data import (
 )
 from memagent_lib.data.selection import knows
 from memagent_lib.paths import root
-from memagent_lib.readers import blind, overwrite
+from memagent_lib.readers import blind
 
 POCKET = str(root() / "experiments" / "pocket" / "warm_start")
 
@@ -92,14 +92,14 @@ def capital(number: int, answer: str) -> Example:
     )
 
 
-def agent(encoder, replies: dict[str, str | Exception], reader=blind) -> Agent:
+def agent(encoder, replies: dict[str, str | Exception]) -> Agent:
     def answer(text: str) -> str:
         found = next((reply for key, reply in replies.items() if key in text), "no idea")
         if isinstance(found, Exception):
             raise found
         return found
 
-    return Agent(encoder, Scripted(answer), reader)
+    return Agent(encoder, Scripted(answer), blind)
 
 
 def test_known_unknown_and_failed_questions_are_three_verdicts(encoder):
@@ -110,8 +110,6 @@ def test_known_unknown_and_failed_questions_are_three_verdicts(encoder):
     assert len(one.backend.requests) == 10
     assert all("SECRET" not in request.text for request in one.backend.requests)
     assert known_without_document(examples[:1], [agent(encoder, {"country 0": "<think>hm"})]) == [None]
-    with pytest.raises(ValueError, match="'blind', got 'overwrite'"):
-        known_without_document(examples, [agent(encoder, {}, overwrite)])
 
 
 @pytest.mark.parametrize(
