@@ -289,9 +289,6 @@ class Trace:
 
         return pd.DataFrame([_turn_row(i, t) for i, t in enumerate(self.turns, 1)], columns=TURN_COLUMNS)
 
-    def _repr_html_(self) -> str:
-        return self.to_frame().to_html(max_rows=40, index=False, escape=True)
-
 
 _COSTS = ("prompt_tokens", "reply_tokens", "cached_tokens", "seconds", "finish_reason")
 TURN_COLUMNS = ["turn", "kind", "start", "end", "memory_before", "reply", *_COSTS, "bad_memory"]
