@@ -15,10 +15,8 @@ from memagent_lib.data import (
     Length,
     Selection,
     convert,
-    data_files,
     known_without_document,
     load,
-    make,
     make_splits,
     read_original,
     save,
@@ -206,21 +204,3 @@ def test_each_length_of_a_split_has_its_file_and_wrong_sizes_make_none(tmp_path,
         with pytest.raises(ValueError, match=r"number|n must"):
             make_splits(tmp_path / "b", "needle", {"train": ([1], [1]), "test": (lengths, counts)}, tokenizer, seed=1)
     assert not (tmp_path / "b").exists()
-
-
-def test_the_overview_frames_have_lengths_depths_and_positions(tokenizer, tmp_path):
-    examples = [*make("vt", 3, 1, tokenizer, length_tokens=900), *make("multihop_2", 4, 1, tokenizer, documents=12)]
-    paths = [
-        save(examples[:3], tmp_path / "part 0" / "x.parquet"),
-        save(examples[3:], tmp_path / "part 1" / "x.parquet"),
-    ]
-    frame, depths, gold = data_files(paths).values()
-    assert frame["file"].tolist() == ["part 0/x"] * 3 + ["part 1/x"] * 4
-    assert frame["tokens"].tolist() == [tokenizer.count(e.document) for e in examples]
-    assert frame["facts"].tolist() == [5, 5, 5, 2, 2, 2, 2]
-    assert all(text in e.document for e in examples for text in depths[depths["example"] == e.id]["text"])
-    assert depths["depth"].between(0, 1).all()
-    assert gold.groupby("example", sort=False)["place"].apply(list).tolist() == [
-        e.metadata["gold_places"] for e in examples[3:]
-    ]
-    assert gold["depth"].tolist() == (gold["place"] / 11).tolist()

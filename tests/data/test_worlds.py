@@ -8,24 +8,10 @@ import pytest
 
 from memagent_lib.data import ExampleKey, Length, make
 from memagent_lib.data.tasks.multihop import MultiHop
-from memagent_lib.data.tasks.worlds import BLOCK, world
 
 
 def plan(task: MultiHop, seed: int, index: int):
     return task.plan(ExampleKey("world", seed, index, Length(documents=80)))
-
-
-def test_names_are_unique_and_relations_are_where_recorded():
-    of = world(7, 0, 2 * BLOCK)
-    assert len(of.documents) == 2 * BLOCK
-    assert len({document.partition("\n")[0] for document in of.documents}) == 2 * BLOCK
-    for entity in of.entities[::17]:
-        for relation in entity.relations.values():
-            sentence = entity.document[relation.start : relation.end]
-            assert sentence.endswith(".")
-            assert relation.value in sentence
-            if relation.target is not None:
-                assert of.entities[relation.target].name == relation.value
 
 
 @pytest.mark.parametrize(

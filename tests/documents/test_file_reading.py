@@ -13,7 +13,7 @@ from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.bad_memory import OnBadMemory
 from memagent_lib.cli import main
-from memagent_lib.documents import Document, SavedReading, plain, read_files
+from memagent_lib.documents import Document, SavedReading, read_files
 from memagent_lib.journal import JournalError
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.readers import READERS, reader_named
@@ -82,10 +82,16 @@ def test_every_reader_reads_a_folder_and_writes_a_page(encoder, tmp_path, name):
     assert question("violet otter") in page and f"reader {name}" in page
 
 
-def test_a_boxed_answer_is_shown_without_its_box():
-    assert plain(r"So it is \boxed{48{2}1}.") == "So it is 48{2}1."
-    assert plain(r"is lantern. \boxed{ lantern }") == "is lantern. lantern"
-    assert plain("no box, \\boxed{never closed") == "no box, \\boxed{never closed"
+def test_a_sentence_is_quoted_once_and_no_box_is_displayed(encoder, tmp_path):
+    def boxes(text: str) -> str:
+        if "Text:" in text:
+            return "code 4821 and violet otter" if "4821" in text else "nothing"
+        return "\\boxed{violet otter} has \\boxed{48{2}1}"
+
+    (tmp_path / "a.txt").write_text(FILLER * 9 + OTTER + FILLER * 9)
+    page = page_of(read_files(Agent(encoder, Scripted(boxes)), [tmp_path / "a.txt"], ["q"]), tmp_path)
+    assert page.count("<blockquote>") == 1 and "violet otter has 48{2}1" in page
+    assert "boxed{" not in page
 
 
 def test_several_questions_cost_one_pass_and_share_no_evidence(agent, tmp_path):
@@ -186,18 +192,6 @@ def test_the_page_names_every_file_left_out_the_terminal_some(agent, tmp_path):
     page = page_of(reading, tmp_path)
     assert all(f"left out: {folder / name} (" in page for name in names)
     assert len(reading.warnings) == 11 and "3 more" in reading.warnings[-1]
-
-
-def test_a_sentence_is_quoted_once_and_no_box_is_displayed(encoder, tmp_path):
-    def boxes(text: str) -> str:
-        if "Text:" in text:
-            return "code 4821 and violet otter" if "4821" in text else "nothing"
-        return "\\boxed{violet otter} has \\boxed{4821}"
-
-    (tmp_path / "a.txt").write_text(FILLER * 9 + OTTER + FILLER * 9)
-    page = page_of(read_files(Agent(encoder, Scripted(boxes)), [tmp_path / "a.txt"], ["q"]), tmp_path)
-    assert page.count("<blockquote>") == 1 and page.count("<mark>") >= 2
-    assert "boxed{" not in page
 
 
 def test_turns_without_a_change_are_left_out_and_chunks_open(agent, tmp_path):
