@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from memagent_lib.scoring.matching import answer_in, answers_in, denied, spans, spelling, tokens
+from memagent_lib.scoring.matching import answer_in, answers_in, denied, plain, spans, spelling, tokens
 
 _BULLET = re.compile(r"^[^\S\n]*(?:[-*•]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+", re.MULTILINE)
 _AND = r"\b(?:and|und|y|et(?!\s+al\b))\b|以及|(?<=[\u3040-\u9fff])[和と](?=[\u3040-\u9fff])"
@@ -21,7 +21,7 @@ _CUE = re.compile(
     re.IGNORECASE,
 )
 _LETTER = re.compile(r"(?<![\w'’])(?P<open>[(\[]?)(?P<letter>[A-Z])(?P<close>[)\].:]?)(?![\w'’+#])")
-_WRAPPED = re.compile(r"\\(?:boxed|fbox|text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}")
+_BOX = re.compile(r"\\f?box(?:ed)?\s*\{([^{}]*)\}")
 _OPENING = re.compile(r"^[(\[]?([A-Z])(?:[)\].:]+(?=\s|$)|\s*$)", re.MULTILINE)
 _AS_A_WORD = re.compile(
     r"\s+(?!because\b|since\b|as\b|so\b|is\b|was\b|and\b|or\b|not\b|but\b|which\b|seems\b|with\b|for\b)[a-z]"
@@ -36,7 +36,7 @@ def items_in(reply: str, answers: Sequence[str]) -> list[list[str]]:
 
     Bullets and line numbers are removed. Commas and ``and`` inside an accepted answer do not separate items.
     """
-    text = spelling(re.sub(r"\\text\{([^{}]*)\}", r"\1", _BULLET.sub("", answers_in(reply))))
+    text = spelling(_BULLET.sub("", answers_in(reply)))
     masked, hidden = _masked(text, answers)
     readings = []
     for listed in (masked, _LEAD_IN.sub("", masked)):
@@ -74,8 +74,7 @@ def _bare(text: str) -> str:
     """Return a text without marks of emphasis and TeX."""
     if len(text) > 2 * _LONGEST_PART:  # a letter is chosen at the beginning or at the end
         text = f"{text[:_LONGEST_PART]}\n{text[-_LONGEST_PART:]}"
-    for _ in range(2):  # a box around a text
-        text = _WRAPPED.sub(r"\1", text)
+    text = _BOX.sub(r"\1", plain(text))
     # Han characters, kana and Hangul are letters to ``\w``; an option's letter may follow them without a space.
     text = re.sub(rf"(?<=[{_CJK}])(?=[A-Z])|(?<=[A-Z])(?=[{_CJK}])", " ", text)
     return re.sub(r"[*`\"“”$]", "", text).strip()
