@@ -135,18 +135,6 @@ def test_a_lean_reading_has_few_chunk_texts_in_memory(encoder, name):
     assert min(in_memory[len(in_memory) // 2 :]) <= 3
 
 
-def test_parallel_prompts_are_observed_in_the_readers_order(encoder):
-    class Backwards(Slow):
-        async def complete(self, request):
-            self.wait_s = 0.05 - 0.01 * min(4, len(self.requests) % 5)
-            return await super().complete(request)
-
-    seen = []
-    agent = Agent(encoder, Backwards(), reader_named("map_merge"))
-    trace = agent.read(DOCUMENT, "q", observer=Observer(on_turn=seen.append))
-    assert seen == list(trace.turns)
-
-
 # Opening.
 
 

@@ -29,7 +29,7 @@ from memagent_lib.backends.opening import (
     open_backend,
     require_backend,
 )
-from memagent_lib.backends.vllm_engines import LoopEngine
+from memagent_lib.backends.vllm import LoopEngine
 
 __all__ = [
     "BACKENDS",

@@ -177,14 +177,6 @@ def test_an_engine_that_has_ended_is_unavailable(model_folder, monkeypatch, erro
         ask(backend, [Request((5, 6), "", 2)])
 
 
-def test_a_model_folder_that_is_not_there_is_named():
-    for kind in ("vllm", "transformers"):
-        with pytest.raises(FileNotFoundError, match=r"no model folder '\./nowhere'"):
-            open_backend(kind, "./nowhere")
-    with pytest.raises(ValueError, match=r"no backend 'abacus'; choose from vllm, transformers, openai"):
-        open_backend("abacus", "x")
-
-
 @pytest.fixture(scope="module")
 def vllm_server(tmp_path_factory):
     """The address of vLLM's own server with the pocket policy, in a folder that asks for a repetition penalty."""

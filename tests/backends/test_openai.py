@@ -13,9 +13,8 @@ from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, BackendUnavailable, Sampling, open_backend
 from memagent_lib.backends.openai import SAME_REFUSALS, USELESS_REPLIES, OpenAICompatible
 from memagent_lib.backends.retries import RetryPolicy
-from memagent_lib.documents import read_files
 from memagent_lib.driver import Observer, gather
-from memagent_lib.journal import Journal, JournalError
+from memagent_lib.journal import Journal
 from memagent_lib.prompts import Request
 from memagent_lib.readers import reader_named
 from memagent_lib.thinking import Thoughts
@@ -57,10 +56,8 @@ def delta(finish_reason: str | None = None, **parts: object) -> dict:
 USAGE = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
 STREAMS = {
     "chat": events(delta(role="assistant", content=""), delta(content="the "), delta("stop", content="code"), USAGE),
-    "no end mark": events(delta(content="the code"), delta("stop"), USAGE, end=""),
     "thoughts": events(delta(reasoning_content="h"), delta(reasoning_content="m"), delta("stop", content="the code")),
     "named events": b"event: message\r\ndata: " + events(delta("stop", content="the code"))[6:].replace(b"\n", b"\r\n"),
-    "two replies": events({"choices": [{"index": 1, "delta": {"content": "no"}}]}, delta("stop", content="the code")),
 }
 
 
@@ -343,7 +340,6 @@ WINDOWS = {
         8192,
     ),
     "llama.cpp's slot": (listed(meta={"n_ctx_train": 131072}), PROPS, 4096),  # hermes-agent#1987
-    "llama.cpp's newer list": (listed(meta={"n_ctx": 2048, "n_ctx_train": 131072}), PROPS, 2048),  # llama-swap#984
     "ollama, loaded": (OLLAMA, {"/api/ps": {"models": [{"name": "small:latest", "context_length": 4096}]}}, 4096),
     "ollama, num_ctx": (  # ollama#17417: another client's options made it load with a larger one
         OLLAMA,
@@ -352,14 +348,6 @@ WINDOWS = {
             "/api/show": {"parameters": 'stop "x"\nnum_ctx                        8192\ntop_k 20'},
         },
         8192,
-    ),
-    "ollama, num_ctx past the model": (
-        OLLAMA,
-        {
-            "/api/ps": {"models": []},
-            "/api/show": {"parameters": "num_ctx 65536", "model_info": {"qwen3.context_length": 40960}},
-        },
-        40960,
     ),
 }
 
@@ -481,24 +469,11 @@ async def test_thirty_percent_of_faults_lose_and_double_no_turn(encoder, n):
     assert set(server.answered.values()) == {1}, "no turn was answered twice"
 
 
-def test_another_served_model_or_api_continues_no_journal(encoder, tmp_path):
-    (tmp_path / "a.txt").write_text(DOCUMENT)
-
-    def answers(server, api: str = "completions") -> dict[str, str]:
-        agent = Agent(encoder, opened(server, api=api), weights="small")
-        try:
-            return read_files(agent, [tmp_path / "a.txt"], ["Which note?"], journal=tmp_path / "j.jsonl").answers
-        finally:
-            agent.close()
-
-    with serving() as first, serving() as second:
-        first.cards = second.cards = [{"id": "a.gguf", "owned_by": "llamacpp", "context_length": 4096}]
-        assert answers(second) == answers(first), "another address of the same model"
-        with pytest.raises(JournalError, match=r"server\.api"):
-            answers(first, "chat")
-        second.cards = [second.cards[0] | {"id": "b.gguf"}]
-        with pytest.raises(JournalError, match=r"server\.model"):
-            answers(second)
+def test_the_served_model_and_the_api_are_part_of_an_identity(encoder):
+    with serving() as server:
+        server.cards = [{"id": "a.gguf", "owned_by": "llamacpp", "context_length": 4096}]
+        found = [Agent(encoder, opened(server, api=api)).identity["server"] for api in ("completions", "chat")]
+    assert found == [{"model": "a.gguf", "api": api} for api in ("completions", "chat")]
 
 
 async def test_a_server_that_only_streams_is_requested_to(encoder):

@@ -5,24 +5,18 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-import re
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import openai
 import pytest
 import uvicorn
-from hostile import serving as model_server
 from waiting import wait_for
 
 from memagent_lib.agent import Agent
-from memagent_lib.backends import BackendError, BackendUnavailable, Sampling, Scripted, open_backend
+from memagent_lib.backends import BackendError, BackendUnavailable, Sampling, Scripted
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.serve import make_app
 from memagent_lib.trace import Reply
@@ -245,17 +239,6 @@ def test_foreign_hosts_pages_and_odd_bodies_start_no_reading(agent: Agent, body:
     assert bool(agent.backend.requests) is (status == 200)
 
 
-def test_one_refusal_of_the_models_server_ends_no_service(encoder: Encoder) -> None:
-    with model_server(fault=lambda n: "401" if n == 0 else None) as server:
-        agent = Agent(encoder, open_backend("openai", "small", base_url=server.url))
-        with serving(agent) as client:
-            with pytest.raises(openai.APIStatusError, match="401") as refused:
-                ask(client, ("user", "Who is there?"))
-            assert refused.value.status_code == 503
-            assert client.get("/../health", cast_to=object)["status"] == "ok"
-            assert ask(client, ("user", "Who is there?")).choices[0].message.content.startswith("note ")
-
-
 def test_a_named_pause_is_passed_on(encoder: Encoder) -> None:
     def pause(_: str) -> str:
         raise BackendUnavailable("the server asks for a pause", after_s=59.5)
@@ -282,23 +265,3 @@ def test_a_stop_word_ends_an_answer_before_the_token_limit(encoder: Encoder) -> 
         pieces = list(ask(client, ("user", DOCUMENT), ("user", QUESTION), **options))
     assert (reply.message.content, reply.finish_reason) == ("The code is 4711. ", "stop")
     assert pieces[-1].choices[0].finish_reason == "stop"
-
-
-@pytest.mark.slow
-def test_the_command_serves_a_real_model_until_it_is_stopped(tmp_path) -> None:
-    model = Path(__file__).parents[2] / "experiments" / "pocket" / "warm_start"
-    command = [sys.executable, "-m", "memagent_lib.cli", "serve", "--model", str(model), "--backend", "transformers"]
-    heeds = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
-    with subprocess.Popen(
-        [*command, "--port", "0"], cwd=tmp_path, stdout=subprocess.PIPE, text=True, **heeds
-    ) as process:
-        address, name = re.match(r"(\S+) answers as '(.+)';", process.stdout.readline()).groups()
-        try:
-            with openai.OpenAI(base_url=address, api_key="none", max_retries=0) as client:
-                reply = client.chat.completions.create(
-                    model=name, messages=[{"role": "user", "content": QUESTION}], extra_body={"document": DOCUMENT}
-                )
-        finally:
-            process.send_signal(signal.SIGINT)
-    assert name == "warm_start" and reply.memagent["turns"] > 3 and reply.choices[0].message.content
-    assert process.returncode == 130  # as every verb that Ctrl-C ends
