@@ -19,12 +19,10 @@ from memagent_lib.backends.interface import (
     BackendUnavailable,
     Sampling,
     Scripted,
-    require_room,
 )
 from memagent_lib.backends.model_shape import ModelShape, end_tokens, shape_of, trained_window
 from memagent_lib.backends.opening import (
     BACKENDS,
-    SMALL_MODEL_MB,
     backend_for_one_reading,
     open_backend,
     require_backend,
@@ -32,21 +30,7 @@ from memagent_lib.backends.opening import (
 from memagent_lib.backends.vllm import LoopEngine
 
 __all__ = [
-    "BACKENDS",
-    "RETRY_TEMPERATURE",
-    "SMALL_MODEL_MB",
-    "Backend",
-    "BackendError",
-    "BackendUnavailable",
-    "LoopEngine",
-    "ModelShape",
-    "Sampling",
-    "Scripted",
-    "backend_for_one_reading",
-    "end_tokens",
-    "open_backend",
-    "require_backend",
-    "require_room",
-    "shape_of",
-    "trained_window",
-]
+    "BACKENDS", "RETRY_TEMPERATURE", "Backend", "BackendError", "BackendUnavailable", "LoopEngine",
+    "ModelShape", "Sampling", "Scripted", "backend_for_one_reading", "end_tokens", "open_backend", "require_backend",
+    "shape_of", "trained_window",
+]  # fmt: skip

@@ -19,17 +19,16 @@ class BackendError(UserError, RuntimeError):
     """A request got no reply. The example then ends in an error, never in an empty answer."""
 
 
+class ContentFiltered(BackendError):
+    """A server's filter refused a prompt or its reply, which says nothing about other prompts."""
+
+
 class BackendUnavailable(UserError, RuntimeError):
     """No request can succeed: the server is gone, refuses the key or lacks the model.
 
     This is deliberately not a :class:`BackendError`: it stops the run at once, instead of failing every remaining
-    request. ``after_s`` is the number of seconds after which a retry may succeed, or ``None`` if that is unknown.
+    request.
     """
-
-    def __init__(self, message: str, after_s: float | None = None):
-        super().__init__(message)
-        # A chat server passes it on to its clients as Retry-After.
-        self.after_s = after_s
 
 
 RETRY_TEMPERATURE = 0.7

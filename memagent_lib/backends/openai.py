@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import openai
 
-from memagent_lib.backends.interface import BackendError, BackendUnavailable, Sampling, require_room
+from memagent_lib.backends.interface import BackendError, BackendUnavailable, ContentFiltered, Sampling, require_room
 from memagent_lib.backends.retries import (
     ODD_FORM,
     WITHOUT_FILTER,
@@ -147,7 +147,9 @@ class OpenAICompatible:
         )
 
     def _count(self, refusal: BackendError) -> None:
-        """Raise :class:`BackendUnavailable` after too many equal refusals."""
+        """Raise :class:`BackendUnavailable` after too many equal refusals, except of a filter."""
+        if isinstance(refusal, ContentFiltered):
+            return
         count, before = self._refusals
         self._refusals = (count + 1 if before == str(refusal) else 1, str(refusal))
         if self._refusals[0] >= SAME_REFUSALS:
@@ -250,7 +252,7 @@ class OpenAICompatible:
         reason = str(choice.get("finish_reason")).lower()
         cut = reason in TRUNCATED
         if _FILTERED.search(reason):
-            raise BackendError(f"the content filter took the reply (finish_reason {reason!r}); {WITHOUT_FILTER}")
+            raise ContentFiltered(f"the content filter took the reply (finish_reason {reason!r}); {WITHOUT_FILTER}")
         if choice.get("error") or _BROKEN_OFF.search(reason):
             raise RetryableError(f"the reply broke off (finish_reason {reason!r})")
         if message.get("refusal") and not text:

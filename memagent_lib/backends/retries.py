@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from memagent_lib.backends.interface import BackendError, BackendUnavailable
+from memagent_lib.backends.interface import BackendError, BackendUnavailable, ContentFiltered
 from memagent_lib.errors import one_line
 
 Card = Mapping[str, Any]
@@ -65,9 +65,9 @@ def failure_of(status: int, content: str, headers: Mapping[str, str], server: st
         return BackendUnavailable(f"{server} has no credit left {why}")
     after = headers.get("retry-after", "")
     if after.isdigit() and int(after) > LONGEST_PAUSE_S:
-        return BackendUnavailable(f"{server} asks to be left alone for {after} s {why}; try again then", int(after))
+        return BackendUnavailable(f"{server} asks to be left alone for {after} s {why}; try again then")
     if status == 403 and (_FLAGGED.search(says) or "flagged_input" in content):  # OpenRouter's
-        return BackendError(f"the server's content filter refuses the prompt {why}; {WITHOUT_FILTER}")
+        return ContentFiltered(f"the server's content filter refuses the prompt {why}; {WITHOUT_FILTER}")
     if status in _FINAL:
         return BackendUnavailable(f"{server} {_FINAL[status]} {why}")
     if status in (408, 409, 429) or (status >= 500 and status != 501):

@@ -14,7 +14,6 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
-from math import ceil
 from typing import Any, NamedTuple
 
 from openai.types import CompletionUsage, Model
@@ -279,5 +278,4 @@ def _error(failure: Exception) -> tuple[dict[str, Any], int]:
 
 def _failed(_: Request, failure: Exception) -> Response:
     body, status = _error(failure)
-    after_s = getattr(failure, "after_s", None)
-    return JSONResponse(body, status, {"Retry-After": str(ceil(after_s))} if after_s is not None else None)
+    return JSONResponse(body, status)

@@ -121,9 +121,9 @@ async def test_what_no_retry_changes_is_sent_once(status, body, kind, says):
 
 
 async def test_a_named_pause_that_is_too_long_stops_the_run():
-    with serving(fault=lambda n: "429/3600") as server, pytest.raises(BackendUnavailable, match="3600") as failure:
+    with serving(fault=lambda n: "429/3600") as server, pytest.raises(BackendUnavailable, match="3600"):
         await ask(opened(server))
-    assert server.posts == 1 and failure.value.after_s == 3600
+    assert server.posts == 1
 
 
 @pytest.mark.parametrize("fault", ["503", "drop", "hang"])
@@ -144,6 +144,7 @@ async def test_a_request_is_tried_until_its_deadline_and_then_the_server_may_be_
     [
         (lambda body: (400, error("always")), 3),
         (lambda body: (400, error(f"bad {body['prompt']}")), 0),
+        (lambda body: (403, {"error": FLAGGED}), 0),
         (lambda body: (400, error("always")) if body["prompt"] != [5] else None, 0),
     ],
 )

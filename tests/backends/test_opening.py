@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from memagent_lib.backends import SMALL_MODEL_MB, Sampling, backend_for_one_reading
+from memagent_lib.backends import Sampling, backend_for_one_reading
+from memagent_lib.backends.opening import SMALL_MODEL_MB
 
 
 def test_only_small_folders_without_a_gpu_skip_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -239,15 +239,6 @@ def test_foreign_hosts_pages_and_odd_bodies_start_no_reading(agent: Agent, body:
     assert bool(agent.backend.requests) is (status == 200)
 
 
-def test_a_named_pause_is_passed_on(encoder: Encoder) -> None:
-    def pause(_: str) -> str:
-        raise BackendUnavailable("the server asks for a pause", after_s=59.5)
-
-    with serving(Agent(encoder, Scripted(pause))) as client, pytest.raises(openai.APIStatusError) as refused:
-        ask(client, ("user", "Who is there?"))
-    assert (refused.value.status_code, refused.value.response.headers["retry-after"]) == (503, "60")
-
-
 def test_a_cut_answer_has_the_finish_reason_length(tokenizer) -> None:
     budget = Budget(chunk_tokens=48, memory_tokens=24, answer_tokens=12, question_tokens=32)
     cut = Scripted(lambda _: Reply("The code", "length"))
