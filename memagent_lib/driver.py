@@ -115,6 +115,7 @@ class _Session:
         self._session = session
         self._encoder = encoder
         self._observer = observer
+        self._store = observer.store or Clock(None)
         self._on_bad_memory = on_bad_memory
         self._parallel = False
         self._pending: list[_Pending] = []
@@ -146,8 +147,7 @@ class _Session:
         if pending.reply is None:
             self._finish_thought(pending)
             pending.reply = self._encoder.interpret(pending.prompt, pending.request, pending.received)
-            if self._observer.store:
-                self._observer.store.append(pending.prompt, pending.reply)
+            self._store.append(pending.prompt, pending.reply)
         return pending.reply
 
     def _finish_thought(self, pending: _Pending) -> None:
@@ -169,11 +169,8 @@ class _Session:
         )
 
     def _prepare(self, prompt: Prompt) -> _Pending:
-        stored = self._stored(prompt)
+        stored = self._store.find(prompt)
         return _Pending(prompt, None if stored else self._encoder.encode(prompt), reply=stored)
-
-    def _stored(self, prompt: Prompt) -> Reply | None:
-        return self._observer.store.find(prompt) if self._observer.store else None
 
     def _is_sent_again(self, pending: _Pending) -> bool:
         """Judge a settled reply, and prepare the second attempt if there is to be one."""
@@ -186,7 +183,7 @@ class _Session:
         pending.turned_away.append(pending.reply)
         if self._on_bad_memory is OnBadMemory.KEEP or len(pending.turned_away) > 1:
             return False
-        pending.reply = self._stored(pending.prompt)
+        pending.reply = self._store.find(pending.prompt)
         if pending.reply is None:
             pending.request = replace(pending.request or self._encoder.encode(pending.prompt), attempt=1)
         return True

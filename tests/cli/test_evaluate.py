@@ -18,7 +18,7 @@ from hostile import serving
 from memagent_lib.cli import main
 from memagent_lib.data import Example, Span, load, make, save, stream
 from memagent_lib.evaluation import gather_rows
-from memagent_lib.tracking import Experiment, load_results, load_runs
+from memagent_lib.tracking import Experiment, load_runs
 
 
 def reply(body: dict) -> dict:
@@ -171,24 +171,6 @@ def test_a_stopped_command_says_how_to_continue_and_does(
         assert main(given) == 0
         turns = pd.read_parquet(out / "small.parquet")["turns"].sum()
         assert (before, server.posts - before) == (7, turns - 6), "the six finished turns are not asked again"
-
-
-def test_files_become_table_run_and_page_and_a_repeat_is_free(needles, tokenizer_folder, workspace, tmp_path, capsys):
-    with serving() as server:
-        server.reply = reply
-        command = command_for(server, tokenizer_folder, workspace, tmp_path / "out", str(needles), "--n", "4")
-        assert main(command) == 0
-        posts = server.posts
-        assert main(command) == 0
-        assert server.posts == posts, "what was read is not asked again"
-    printed = capsys.readouterr()
-    assert "boxed" in printed.out
-    said = printed.out
-    assert "100.0 % [51.0, 100.0] (n=4)" in said and "needles.parquet" in said
-    assert "4711" not in said and (tmp_path / "out" / "inspector.html").read_text().startswith("<!doctype html>")
-    runs = load_runs(Experiment.open(workspace))
-    assert runs["metrics.score"].tolist() == [1.0, 1.0] and set(runs["name"]) == {"evaluate small on needles"}
-    assert len(load_results(Experiment.open(workspace).join(runs["run_id"][0]))) == 4
 
 
 def test_bad_input_is_said_before_a_model_is_asked_for(needles, tmp_path, capsys):
