@@ -219,7 +219,8 @@ class Trace:
         chunks = [turn.prompt.chunk for turn in self.reads if turn.prompt.chunk is not None]
         # A passage has the index of the chunk that it is a part of, and fewer tokens.
         longest = {chunk.index: chunk for chunk in sorted(chunks, key=lambda chunk: chunk.tokens)}
-        return tuple(longest.values())
+        in_reading_order = dict.fromkeys(chunk.index for chunk in chunks)
+        return tuple((in_reading_order | longest).values())
 
     @property
     def memories(self) -> tuple[str, ...]:

@@ -13,8 +13,10 @@ from memagent_lib.agent import open_agent
 from memagent_lib.backends import open_backend
 from memagent_lib.data import make
 from memagent_lib.evaluation import Result, evaluate, to_frame
+from memagent_lib.prompts import Request
 from memagent_lib.system import ClusterError, started
 from memagent_lib.text import Tokenizer
+from memagent_lib.trace import Reply
 
 
 def test_engines_without_a_use_are_refused_before_any_work() -> None:
@@ -54,21 +56,25 @@ def _rows(results: list[Result]) -> list[dict]:
 
 
 @pytest.mark.slow
-def test_a_lost_node_changes_no_row_of_an_evaluation(cluster, tmp_path: Path, caplog) -> None:
+def test_a_lost_node_changes_no_row_of_an_evaluation(cluster, tmp_path: Path, monkeypatch, caplog) -> None:
     examples = list(make(pocket_task("needle"), 6, 1, Tokenizer.load(TRAINED), chunks=8))
     quiet = open_agent(TRAINED, "transformers", threads=1)
     expected = _rows(evaluate(quiet, examples, concurrency=4, progress=False))
     quiet.close()
     second = started(lambda: cluster.add_node(num_cpus=1, object_store_memory=1 << 27))
     agent = open_agent(TRAINED, "transformers", engines=2, cluster=cluster.address)
-    finished = []
+    complete = agent.backend.complete
+    replies = []
 
-    def lose_a_node(result: Result) -> None:
-        finished.append(result)
-        if len(finished) == 1:
+    async def lose_a_node(request: Request) -> Reply:
+        reply = await complete(request)
+        replies.append(reply)
+        if len(replies) == 10:
             cluster.remove_node(second, allow_graceful=False)
+        return reply
 
-    found = evaluate(agent, examples, concurrency=4, folder=tmp_path, progress=lose_a_node)
+    monkeypatch.setattr(agent.backend, "complete", lose_a_node)
+    found = evaluate(agent, examples, concurrency=4, folder=tmp_path, progress=False)
     agent.close()
     assert _rows(found) == expected
     assert [result.error for result in found] == [None] * len(examples)

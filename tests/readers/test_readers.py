@@ -237,7 +237,7 @@ def test_a_document_too_long_for_one_prompt_names_the_fix(encoder):
 def test_a_reader_that_displays_more_memories_than_it_declares(encoder):
     memory = "\n".join(["is " * encoder.budget.memory_tokens] * 6)
     prompt = Prompt(Kind.ANSWER, "why?", memory)
-    with pytest.raises(BudgetError, match=r"a memory of \d+ tokens"):
+    with pytest.raises(BudgetError, match=r"is \d+ tokens, and the budget allows"):
         encoder.encode(prompt)
 
 
