@@ -4,16 +4,12 @@ This package covers examples, their files, and the layout of a document of a req
 not part of it; the caller passes the agents for the no-context filter.
 """
 
-from memagent_lib.data.examples import Example, Span, data_hash
-from memagent_lib.data.formats import FORMATS, Format, format_named, format_names, read_original
-from memagent_lib.data.layout import Layout, Length, Meter, Statement, end_of_chunks, fill_chunks, insert, join
-from memagent_lib.data.plans import AtLeastOne, DocumentPlan, ExampleKey, Filler, NotNegative, Preset, Share, in_order
-from memagent_lib.data.published_files import FOLLOW_DOCUMENT
-from memagent_lib.data.records import accepted_answers, texts, written_value
-from memagent_lib.data.selection import Selection, convert, known_without_document
-from memagent_lib.data.storage import (
+from memagent_lib.data.examples import (
+    Example,
+    Span,
     count,
     data_files,
+    data_hash,
     is_as_saved,
     load,
     require_parquet,
@@ -21,6 +17,12 @@ from memagent_lib.data.storage import (
     stream,
     stream_records,
 )
+from memagent_lib.data.formats import FORMATS, Format, format_named, format_names, read_original
+from memagent_lib.data.layout import Layout, Length, Meter, Statement, end_of_chunks, fill_chunks, insert, join
+from memagent_lib.data.plans import AtLeastOne, DocumentPlan, ExampleKey, Filler, NotNegative, Preset, Share, in_order
+from memagent_lib.data.published_files import FOLLOW_DOCUMENT
+from memagent_lib.data.records import accepted_answers, texts, written_value
+from memagent_lib.data.selection import Selection, convert, known_without_document
 from memagent_lib.data.tasks import (
     TASKS,
     configured,

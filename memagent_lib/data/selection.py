@@ -16,12 +16,11 @@ from typing import Any
 
 from memagent_lib.agent import Agent, run_sync
 from memagent_lib.backends import BackendError
-from memagent_lib.data.examples import Example
+from memagent_lib.data.examples import Example, stream_records
 from memagent_lib.data.formats import format_named, read_original, read_pool, require_options
 from memagent_lib.data.layout import Length, Meter
 from memagent_lib.data.plans import ExampleKey
 from memagent_lib.data.pools import AnyQuestion, Pool, PoolQuestion, Question, shuffled
-from memagent_lib.data.storage import stream_records
 from memagent_lib.driver import UnfinishedThought, gather
 from memagent_lib.prompts import BudgetError
 from memagent_lib.scoring import judge_named, score

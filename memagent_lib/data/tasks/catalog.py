@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memagent_lib import settings
-from memagent_lib.data.examples import Example, data_hash
+from memagent_lib.data.examples import Example, data_hash, save
 from memagent_lib.data.layout import Length, Meter
 from memagent_lib.data.plans import ExampleKey, Preset, Task
-from memagent_lib.data.storage import save
 from memagent_lib.data.tasks import changes, counting, multihop, needles, prose_questions, retrieval
 from memagent_lib.errors import nearest
 from memagent_lib.paths import absolute
