@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Interval, MinLen
 
 from memagent_lib.bad_memory import OnBadMemory
 from memagent_lib.journal import digest
@@ -22,8 +25,11 @@ from memagent_lib.readers import reader_named
 from memagent_lib.rl.advantages import Credit, Overlong
 from memagent_lib.rl.rewards import reward_named
 from memagent_lib.rl.verl import verl_keys
-from memagent_lib.settings import SettingsError, flatten, key_value, parse, read_toml, require_at_least
+from memagent_lib.settings import SettingsError, flatten, key_value, parse, read_toml
 from memagent_lib.trace import Kind
+
+FileName = Annotated[str, MinLen(1)]
+FileNames = Annotated[tuple[FileName, ...], MinLen(1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +45,7 @@ class ModelConfig:
     path: str
     device: Literal["auto", "cpu", "cuda"] = "auto"
     average_with: str = ""
-    average_share: float = 0.3
-
-    def __post_init__(self) -> None:
-        if not 0 < self.average_share < 1:  # at 0 or 1 the export would be one of the two models
-            raise ValueError(f"average_share must be between 0 and 1, got {self.average_share}")
+    average_share: Annotated[float, Interval(gt=0, lt=1)] = 0.3
 
     def with_paths(self, locate: Callable[[str], str]) -> ModelConfig:
         """Return a copy with ``locate`` applied to ``path`` and ``average_with``."""
@@ -58,13 +60,8 @@ class Stage:
     Only the last stage may have 0 steps; it then lasts to the end of the run.
     """
 
-    files: tuple[str, ...]
-    steps: int = 0
-
-    def __post_init__(self) -> None:
-        require_at_least(self, 0, "steps")
-        if not self.files or not all(self.files):
-            raise ValueError("files must be a path or a list of paths, got none")
+    files: FileNames
+    steps: Annotated[int, Ge(0)] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,15 +77,13 @@ class DataConfig:
     are seen often (a file listed twice has two shares).
     """
 
-    train: tuple[str, ...] = ()
+    train: tuple[FileName, ...] = ()
     stages: tuple[Stage, ...] = ()
     mix: Literal["tasks", "files", "examples"] = "examples"
-    eval: tuple[str, ...]
+    eval: FileNames
 
     def __post_init__(self) -> None:
-        if not self.eval or not all(self.eval):
-            raise ValueError("eval must be a path or a list of paths, got none")
-        if bool(self.train) == bool(self.stages) or not all(self.train):
+        if bool(self.train) == bool(self.stages):
             raise ValueError("train must be a path or a list of paths, or [[data.stages]] must be set, but not both")
         if any(not stage.steps for stage in self.stages[:-1]):
             raise ValueError("every stage but the last needs steps")
@@ -175,16 +170,10 @@ class TrainingConfig:
     skip_equal_groups: bool = False
     dynamic_sampling: bool = False
     overlong: Overlong = Overlong.KEEP
-    overlong_buffer: float = 0.25
-    overlong_weight: float = 0.5
-    keep_checkpoints: int = 2
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        require_at_least(self, 1, "keep_checkpoints")
-        require_at_least(self, 0, "seed", "overlong_weight")
-        if not 0 < self.overlong_buffer <= 1:
-            raise ValueError(f"overlong_buffer must be above 0 and at most 1, got {self.overlong_buffer}")
+    overlong_buffer: Annotated[float, Interval(gt=0, le=1)] = 0.25
+    overlong_weight: Annotated[float, Interval(ge=0, lt=math.inf)] = 0.5
+    keep_checkpoints: Annotated[int, Ge(1)] = 2
+    seed: Annotated[int, Ge(0)] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

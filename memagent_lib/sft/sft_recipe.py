@@ -8,13 +8,17 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Interval
 
 from memagent_lib.rl import ModelConfig, ReadingConfig, TrackingConfig, recipe_tables
-from memagent_lib.settings import parse, require_at_least
+from memagent_lib.settings import parse
 
 WHOLE_SENTENCE = r"(?<![^\s])[A-Z][^.!?]*[.!?](?=\s|$)"
 """A sentence from its capital letter to its stop; a sentence that the chunk cuts does not match."""
+AtLeastOne = Annotated[int, Ge(1)]
+NotNegative = Annotated[int, Ge(0)]
 KEY = "key"
 """The name of the group in such an expression that matches what a statement is about."""
 
@@ -61,32 +65,26 @@ class SftConfig:
 
     teacher: Literal["blind", "aware"] = "blind"
     statements: str = WHOLE_SENTENCE
-    most_statements: int = 4
-    known: float = 0.7
+    most_statements: AtLeastOne = 4
+    known: Annotated[float, Interval(ge=0, le=1)] = 0.7
     answer: str = "\\boxed{{answer}}"
     shares: Mapping[str, float] = field(default_factory=dict)
-    steps: int = 200
-    batch: int = 8
-    lr: float = 2e-4
-    warmup_steps: int = 20
-    lora_rank: int = 0
-    save_steps: int = 50
-    threads: int = 0
-    seed: int = 0
+    steps: AtLeastOne = 200
+    batch: AtLeastOne = 8
+    lr: Annotated[float, Interval(gt=0, lt=math.inf)] = 2e-4
+    warmup_steps: NotNegative = 20
+    lora_rank: NotNegative = 0
+    save_steps: AtLeastOne = 50
+    threads: NotNegative = 0
+    seed: NotNegative = 0
 
     def __post_init__(self) -> None:
-        require_at_least(self, 1, "most_statements", "steps", "batch", "save_steps")
-        require_at_least(self, 0, "warmup_steps", "lora_rank", "threads", "seed")
         if self.warmup_steps >= self.steps:
             raise ValueError(f"warmup_steps must be below steps, {self.steps}, got {self.warmup_steps}")
-        if not 0 <= self.known <= 1:
-            raise ValueError(f"known must be between 0 and 1, a share of the answer turns, got {self.known}")
         if "{answer}" not in self.answer:
             raise ValueError(f"answer must contain {{answer}}, which the answer replaces, got {self.answer!r}")
         if any(share < 0 for share in self.shares.values()) or sum(self.shares.values()) > 1:
             raise ValueError(f"shares are parts of all replies, together at most 1, got {dict(self.shares)}")
-        if not 0 < self.lr < math.inf:
-            raise ValueError(f"lr must be above 0 and finite, got {self.lr}")
         try:
             re.compile(self.statements)
         except re.error as error:

@@ -115,10 +115,9 @@ def check(recipe: Recipe, folder: RunFolder, device: str, resume: bool, without_
 def check_leftovers(folder: RunFolder, resume: bool) -> None:
     """Raise :class:`RunError` if a new run would replace what the folder has: a model, or a run not to ``resume``."""
     if folder.is_run:
-        status = folder.status()
         if not resume:
-            advice = "attach to it" if not status.state.over else "resume it (--resume)"
-            raise RunError(f"{folder.path} has a run ({status.state}); {advice}, or choose another folder")
+            state = folder.status().state
+            raise RunError(f"{folder.path} has a run ({state}); attach to it, resume it, or choose another folder")
     elif folder.model.exists() or folder.config.exists() or folder.whole_checkpoints():
         raise RunError(f"{folder.path} has files of a run and no status.json; choose another folder")
 
