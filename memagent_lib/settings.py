@@ -100,19 +100,14 @@ def key_value(text: str) -> tuple[str, Any]:
 
 
 def to_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return tables as TOML. A list of tables inside one becomes a block per entry; ``None`` is left out.
+    """Return tables as TOML; ``None`` is left out.
 
     Dots in a key stay: TOML reads them as tables in tables, which is what a recipe means by them.
     """
     lines = []
     for name, table in tables.items():
-        entries = {key: value for key, value in table.items() if value is not None}
-        blocks = {key: value for key, value in entries.items() if _is_list_of_tables(value)}
         lines.append(f"[{name}]")
-        lines += [_assignment(key, value) for key, value in entries.items() if key not in blocks]
-        for key, values in blocks.items():
-            for value in values:
-                lines += ["", f"[[{name}.{key}]]", *(_assignment(*entry) for entry in value.items())]
+        lines += [_assignment(key, value) for key, value in table.items() if value is not None]
         lines.append("")
     return "\n".join(lines).strip()
 
@@ -127,10 +122,6 @@ def toml_value(value: Any) -> str:
         return repr(value)  # JSON has other names for nan and inf
     # JSON's strings are TOML's, except that TOML forbids DEL.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _is_list_of_tables(value: Any) -> bool:
-    return isinstance(value, list | tuple) and bool(value) and all(isinstance(entry, Mapping) for entry in value)
 
 
 def _assignment(key: str, value: Any) -> str:

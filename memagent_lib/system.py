@@ -226,8 +226,8 @@ def die_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def end_descendants() -> int:
-    """Send SIGTERM to every descendant, then SIGKILL to those still running. Return how many there were at first."""
+def end_descendants() -> None:
+    """Send SIGTERM to every descendant, then SIGKILL to those still running."""
     children = psutil.Process().children(recursive=True)
     _signal(children, signal.SIGTERM)
     _, alive = psutil.wait_procs(children, timeout=GRACE_S)
@@ -237,7 +237,6 @@ def end_descendants() -> int:
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:  # adopted children that have ended
             pass
-    return len(children)
 
 
 def _runs(process: psutil.Process) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Interval, MinLen
+from pydantic import BeforeValidator
 
 from memagent_lib.bad_memory import OnBadMemory
 from memagent_lib.journal import digest
@@ -28,8 +29,14 @@ from memagent_lib.rl.verl import verl_keys
 from memagent_lib.settings import SettingsError, flatten, key_value, parse, read_toml
 from memagent_lib.trace import Kind
 
-FileName = Annotated[str, MinLen(1)]
-FileNames = Annotated[tuple[FileName, ...], MinLen(1)]
+
+def _listed(value: Any) -> Any:
+    """Return the list of one path for a path."""
+    return tuple([value] if isinstance(value, str) else value) if isinstance(value, str | list) else value
+
+
+Files = Annotated[tuple[Annotated[str, MinLen(1)], ...], BeforeValidator(_listed)]
+"""A setting of paths; a single one needs no list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +67,7 @@ class Stage:
     Only the last stage may have 0 steps; it then lasts to the end of the run.
     """
 
-    files: FileNames
+    files: Annotated[Files, MinLen(1)]
     steps: Annotated[int, Ge(0)] = 0
 
 
@@ -77,10 +84,10 @@ class DataConfig:
     are seen often (a file listed twice has two shares).
     """
 
-    train: tuple[FileName, ...] = ()
+    train: Files = ()
     stages: tuple[Stage, ...] = ()
     mix: Literal["tasks", "files", "examples"] = "examples"
-    eval: FileNames
+    eval: Annotated[Files, MinLen(1)]
 
     def __post_init__(self) -> None:
         if bool(self.train) == bool(self.stages):
@@ -301,17 +308,9 @@ class Recipe:
     @classmethod
     def from_tables(cls, tables: Mapping[str, Any]) -> Recipe:
         """Build a recipe from nested dicts laid out as in the TOML file. Raises :class:`SettingsError` for a fault."""
-        tables = dict(tables)
-        data = tables.get("data")
-        if isinstance(data, Mapping):
-            data = _lists(data, "train", "eval")
-            stages = data.get("stages")
-            if isinstance(stages, list):
-                data["stages"] = [_lists(stage, "files") if isinstance(stage, Mapping) else stage for stage in stages]
-            tables["data"] = data
         verl = tables.get("verl", {})
         if isinstance(verl, Mapping):
-            tables["verl"] = flatten(verl)
+            tables = {**tables, "verl": flatten(verl)}
         return parse(cls, tables, "the recipe")
 
     def to_tables(self) -> dict[str, Any]:
@@ -327,11 +326,6 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any], may_differ: C
         for name in sorted(before.keys() | now.keys())
         if before.get(name) != now.get(name) and not may_differ(name)
     ]
-
-
-def _lists(table: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Return ``table`` with each string among ``names``, the keys of lists of paths, as a list of one path."""
-    return {key: [value] if key in names and isinstance(value, str) else value for key, value in table.items()}
 
 
 def recipe_tables(path: str | Path, overrides: Iterable[str] = ()) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Interval
 
-from memagent_lib.rl import ModelConfig, ReadingConfig, TrackingConfig, recipe_tables
+from memagent_lib.rl import Files, ModelConfig, ReadingConfig, TrackingConfig, recipe_tables
 from memagent_lib.settings import parse
 
 WHOLE_SENTENCE = r"(?<![^\s])[A-Z][^.!?]*[.!?](?=\s|$)"
@@ -31,11 +31,11 @@ class SourceConfig:
     several right readings of one example, the one with the fewest reply tokens.
     """
 
-    train: tuple[str, ...] = ()
-    traces: tuple[str, ...] = ()
+    train: Files = ()
+    traces: Files = ()
 
     def __post_init__(self) -> None:
-        if bool(self.train) == bool(self.traces) or not all((*self.train, *self.traces)):
+        if bool(self.train) == bool(self.traces):
             raise ValueError("exactly one of train (files of examples) and traces (folders of results) must be set")
 
 
@@ -116,10 +116,6 @@ class SftRecipe:
     @classmethod
     def from_tables(cls, tables: Mapping[str, Any]) -> SftRecipe:
         """Build a recipe from nested dicts in the layout of the TOML file; the error names every fault."""
-        tables = dict(tables)
-        data = tables.get("data")
-        if isinstance(data, Mapping):
-            tables["data"] = {key: [value] if isinstance(value, str) else value for key, value in data.items()}
         return parse(cls, tables, "the recipe of a warm start")
 
     def to_tables(self) -> dict[str, Any]:
