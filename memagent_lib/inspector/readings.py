@@ -7,9 +7,11 @@ their diagnosis, not on the widget or HTML.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from difflib import SequenceMatcher
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -17,7 +19,6 @@ from memagent_lib.diagnostics import Fate, Provenance, evidence_in
 from memagent_lib.documents import plain
 from memagent_lib.errors import nearest
 from memagent_lib.evaluation import Result, line_name
-from memagent_lib.inspector.word_changes import word_changes
 from memagent_lib.journal import digest
 from memagent_lib.readers import can_continue, signal_in_words
 from memagent_lib.trace import Kind, Reply, Trace, Turn
@@ -43,8 +44,6 @@ FATES = (
     FateOnPage(Fate.LOST, "l", "lost"),
     FateOnPage(None, "n", "none"),
 )
-CUT = "memory cut at its limit"
-BAD = "a reply was no memory"
 MOST_PHRASES = 200
 MOST_NOTABLE = 8
 _LETTER_OF = {fate.fate: fate.letter for fate in FATES}
@@ -85,7 +84,7 @@ class Readings:
 
     def entry(self, key: str) -> dict[str, Any]:
         """Return what the list of readings displays about one reading, and the tags to filter it by."""
-        result = self._result(key)
+        result = self.results[key]
         policy = self.policies[key]
         example = result.example
         return {
@@ -121,7 +120,7 @@ class Readings:
         which the fate changes, ``cut`` those with a truncated reply, and ``bad`` those with a reply that was no memory.
         ``first`` is the turn to open first.
         """
-        result = self._result(key)
+        result = self.results[key]
         turns = result.trace.turns
         fates = result.diagnosis.fates
         evidence = [i for i, turn in enumerate(turns) if evidence_in(turn, result.example.evidence)]
@@ -143,15 +142,13 @@ class Readings:
 
         ``brought`` lists the spans of the chunk whose words the reply copied.
         """
-        result = self._result(key)
+        result = self.results[key]
         this = result.trace.turns[turn]
         prompt = this.prompt
         reply = this.reply
         fate = result.diagnosis.fates[turn]
         before = _memory_before(result.trace.turns, turn)
-        changes = [[reply.text, "same"]]
-        if before is not None:
-            changes = [list(change) for change in word_changes(before, reply.text)]
+        changes = [[reply.text, "same"]] if before is None else word_changes(before, reply.text)
         return {
             "turn": turn,
             "kind": str(prompt.kind),
@@ -176,7 +173,7 @@ class Readings:
 
     def phrases(self, key: str) -> dict[str, Any]:
         """Return at most 200 phrases of a reading's memories with their sources, and the total number of phrases."""
-        phrases = Provenance.of(self._result(key).trace).phrases
+        phrases = Provenance.of(self.results[key].trace).phrases
         names = ("text", "start", "end", "brought", "dropped")
         rows = [{name: getattr(phrase, name) for name in names} for phrase in phrases[:MOST_PHRASES]]
         return {"phrases": rows, "all": len(phrases)}
@@ -184,11 +181,13 @@ class Readings:
     def search(self, text: str) -> list[str]:
         """Return the keys of the readings with ``text`` in question, id, accepted answers or a reply, ignoring case."""
         wanted = text.casefold()
-        return [
-            key
-            for key, result in self.results.items()
-            if any(wanted in searched.casefold() for searched in _searched_texts(result))
-        ]
+        found = []
+        for key, result in self.results.items():
+            example = result.example
+            texts = [example.question, example.id, *example.answers, *(turn.reply.text for turn in result.trace.turns)]
+            if any(wanted in text.casefold() for text in texts):
+                found.append(key)
+        return found
 
     def notable(self, key: str) -> list[int]:
         """Return at most 8 turns, those to display if not all fit.
@@ -263,7 +262,7 @@ class Readings:
         phrases: dict[str, Any] = {}
         for key in keys:
             stories[key] = self.story(key)
-            turns = self._result(key).trace.turns
+            turns = self.results[key].trace.turns
             # All turns if they fit, else the notable ones, else none.
             for chosen in (range(len(turns)), self.notable(key)):
                 size = sum(_size(turns[i]) for i in chosen)
@@ -285,7 +284,7 @@ class Readings:
         packs: dict[str, dict[str, Any]] = {}
         numbers: dict[tuple[str, str], int] = {}
         for key in keys:
-            document = self._result(key).document
+            document = self.results[key].document
             pack = packs.setdefault(document, {"texts": [], "stories": {}, "details": {}, "phrases": {}})
             for what in ("stories", "details", "phrases"):
                 if key in found[what]:
@@ -314,12 +313,6 @@ class Readings:
                 return self.entry(key)
         return None
 
-    def _result(self, key: str) -> Result:
-        if key not in self.results:
-            example = next(iter(self.results), "none")
-            raise KeyError(f"no reading {key!r}; there are {len(self.results)}, such as {example!r}")
-        return self.results[key]
-
 
 def _narrowed(entries: list[dict[str, Any]], field: str, wanted: str | int) -> list[dict[str, Any]]:
     if not wanted:
@@ -340,18 +333,14 @@ def _tags(result: Result) -> list[str]:
     """
     fates = result.diagnosis.fates
     # Several tags may apply: evidence can be lost and found again.
-    tags = []
-    if Fate.LOST in fates:
-        tags.append(str(Fate.LOST))
-    if Fate.MISSED in fates and Fate.IN_MEMORY not in fates:
-        tags.append(str(Fate.MISSED))
-    if fates and fates[-1] is Fate.IN_MEMORY:
-        tags.append(str(Fate.IN_MEMORY))
-    if result.trace.cut_memories:
-        tags.append(CUT)
-    if result.trace.bad_memories:
-        tags.append(BAD)
-    return tags
+    tags = {
+        str(Fate.LOST): Fate.LOST in fates,
+        str(Fate.MISSED): Fate.MISSED in fates and Fate.IN_MEMORY not in fates,
+        str(Fate.IN_MEMORY): bool(fates) and fates[-1] is Fate.IN_MEMORY,
+        "memory cut at its limit": result.trace.cut_memories,
+        "a reply was no memory": result.trace.bad_memories,
+    }
+    return [tag for tag, applies in tags.items() if applies]
 
 
 def _shortened(answer: str) -> str:
@@ -390,11 +379,6 @@ def _brought(turn: Turn) -> list[list[int]]:
     return [[phrase.start - chunk.start, phrase.end - chunk.start] for phrase in new_phrases]
 
 
-def _searched_texts(result: Result) -> Iterable[str]:
-    yield from (result.example.question, result.example.id, *result.example.answers)
-    yield from (turn.reply.text for turn in result.trace.turns)
-
-
 def _size(turn: Turn) -> int:
     """Estimate how many bytes the texts of a turn take. The page contains a reply about three times."""
     chunk = turn.prompt.chunk
@@ -403,3 +387,27 @@ def _size(turn: Turn) -> int:
 
 def _value(result: Result) -> float:
     return result.score.value if result.score else 0.0
+
+
+def word_changes(before: str, after: str) -> list[list[str]]:
+    """Return all words of both texts with their change, in order: ``same``, only in the first (``gone``), or ``new``.
+
+    Words that both texts share appear once. White space between changes counts as changed, because alternating old and
+    new words would be unreadable.
+    """
+    # White space counts as a word, so that the changes together are the whole text.
+    old, new = (re.findall(r"\w+|\s+|[^\w\s]", text) for text in (before, after))
+    # autojunk would ignore frequent words, and a memory is made of them.
+    opcodes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    changes: list[list[str]] = []
+    gone = added = ""
+    for at, (what, old_start, old_end, new_start, new_end) in enumerate(opcodes):
+        text = "".join(old[old_start:old_end])
+        if what != "equal" or (0 < at < len(opcodes) - 1 and not text.strip()):
+            gone += text
+            added += "".join(new[new_start:new_end])
+        else:
+            changes += [[gone, "gone"], [added, "new"], [text, "same"]]
+            gone = added = ""
+    changes += [[gone, "gone"], [added, "new"]]
+    return [change for change in changes if change[0]]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 from markupsafe import Markup
@@ -101,16 +100,12 @@ def notes(texts: list[str]) -> Page:
 def board_table(board: pd.DataFrame) -> pd.DataFrame:
     """Return a leaderboard (:func:`memagent_lib.tracking.leaderboard`) in words, without its empty columns."""
     records = board.to_dict("records")
-    words = board.drop(columns=["low", "high", "scored_documents", "unclear"]).rename(columns={"scored": "n"})
+    words = board.drop(columns=["low", "high", "scored_documents"]).rename(columns={"scored": "n"})
     words["accuracy"] = [Rate.of(row).percent for row in records]
-    words["n"] = [_counted(row) for row in records]
+    words["n"] = [sample_size(row["scored"], row["scored_documents"]) for row in records]
+    words["unclear"] = words["unclear"].replace(0, "")
     words = words.dropna(axis="columns", how="all")
     return words.loc[:, (words != "").any()]
-
-
-def _counted(row: Mapping[str, Any]) -> str:
-    size = sample_size(row["scored"], row["scored_documents"])
-    return f"{size}, {row['unclear']:,} unclear" if row["unclear"] else size
 
 
 def save_leaderboard(board: pd.DataFrame, path: str | Path) -> Path:

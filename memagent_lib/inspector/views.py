@@ -55,8 +55,8 @@ def show(
     readings = Readings(source)
     try:
         state = readings.opening(**opening)
-    except (ValueError, TypeError) as wrong:  # an unknown value, or an unknown argument
-        raise InspectorError(str(wrong).replace("Readings.opening()", "show()")) from None
+    except ValueError as wrong:  # an unknown value
+        raise InspectorError(str(wrong)) from None
     if not in_jupyter():
         return still(readings, state, live)
     from memagent_lib.inspector.widget import Inspector  # loads ipywidgets, which a page does not need

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,6 @@ import psutil
 
 from memagent_lib.system import OWN_KERNEL, SESSION
 
-KERNEL_STARTS = 3
-"""The most times that a kernel is started if it dies before its first cell."""
-_BEFORE_ANY_CELL = "Kernel died before replying"  # jupyter_client's words
 STOP_GRACE_S = 100.0  # a cell that stops a training run waits for a checkpoint
 
 
@@ -35,8 +32,8 @@ class NotebookJob:
 
     notebook: Path
     output: Path
-    parameters: dict[str, Any] = field(default_factory=dict)
-    cwd: Path = field(default_factory=Path.cwd)
+    parameters: dict[str, Any]
+    cwd: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +66,22 @@ def run_jobs(jobs: Iterable[NotebookJob], workers: int) -> Iterator[JobOutcome]:
                 yield from (future.result() for future in done)
         except BaseException:
             stopping.set()
-            pids = [child.pid for child in multiprocessing.active_children() if child not in others]
+            workers = [child for child in multiprocessing.active_children() if child not in others]
             try:
-                for pid in pids:
-                    _interrupt(pid)
-                running = wait(running, timeout=STOP_GRACE_S).not_done
+                for worker in workers:
+                    _interrupt(worker.pid)
+                wait(running, timeout=STOP_GRACE_S)
             finally:
-                for process in [
-                    process for pid in pids if running for process in (*_kernels(pid), psutil.Process(pid))
-                ]:
-                    process.kill()
+                for worker in workers:
+                    for kernel in _kernels(worker.pid):
+                        kernel.kill()
+                    worker.kill()
             raise
 
 
 def run_notebook(job: NotebookJob) -> JobOutcome:
     """Run a job's notebook; what its kernel writes to its standard output goes to a log beside the executed copy."""
-    from papermill import PapermillExecutionError
+    from papermill import PapermillExecutionError, execute_notebook
 
     job.output.parent.mkdir(parents=True, exist_ok=True)
     with open(job.output.with_suffix(".log"), "w", encoding="utf-8") as log:
@@ -93,34 +90,20 @@ def run_notebook(job: NotebookJob) -> JobOutcome:
     started = time.monotonic()
     error = None
     try:
-        _execute(job)
+        execute_notebook(
+            job.notebook,
+            job.output,
+            job.parameters,
+            cwd=job.cwd,
+            progress_bar=False,
+            start_timeout=180,  # several kernels may start on few cores
+            on_cell_start=_stop_if_asked,
+        )
     except PapermillExecutionError as failure:
         error = f"{failure.ename}: {failure.evalue} (cell {failure.exec_count} of {job.output.name})"
     except (RuntimeError, OSError, ValueError) as failure:  # a dead kernel or one that is not installed, a full disk
         error = f"{type(failure).__name__}: {failure}"
     return JobOutcome(job, time.monotonic() - started, error)
-
-
-def _execute(job: NotebookJob) -> None:
-    from papermill import execute_notebook
-
-    for tries_left in reversed(range(KERNEL_STARTS)):
-        try:
-            execute_notebook(
-                job.notebook,
-                job.output,
-                job.parameters,
-                cwd=job.cwd,
-                progress_bar=False,
-                start_timeout=180,  # several kernels may start on few cores
-                on_cell_start=_stop_if_asked,
-            )
-            return
-        except RuntimeError as failure:
-            # A kernel's ports are chosen before it binds them, so another process can take one in between.
-            if _BEFORE_ANY_CELL not in str(failure) or not tries_left:
-                raise
-            _stop_if_asked()
 
 
 def _stop_if_asked(**_: object) -> None:

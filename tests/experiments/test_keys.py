@@ -54,6 +54,6 @@ def test_differences_are_paired_by_seed(curves):
 
 def test_every_training_of_the_sweep_varies_what_the_table_shows():
     sweep = SweepSpec.load(ROOT / "experiments/studies/keys/sweep.toml")
-    trainings = [stage for stage in sweep.stages if stage.notebook.endswith("04_train.ipynb")]
+    trainings = [stage for stage in sweep.stage if stage.notebook.endswith("04_train.ipynb")]
     assert [stage.name for stage in trainings] == ["train", "without-effect"]
     assert all({"settings", "seed"} <= point.keys() for stage in trainings for point in stage.varied())

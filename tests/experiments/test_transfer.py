@@ -7,7 +7,7 @@ import pytest
 
 from experiments.studies.transfer.table import table, transfer
 from memagent_lib.sweeps import SweepSpec
-from memagent_lib.sweeps.specification import plan
+from memagent_lib.sweeps.runner import plan
 
 ROOT = Path(__file__).parents[2]
 

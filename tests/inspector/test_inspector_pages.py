@@ -11,8 +11,8 @@ from IPython.utils.capture import capture_output
 
 from memagent_lib.evaluation import Result
 from memagent_lib.inspector import Readings, document, show, to_html
+from memagent_lib.inspector.readings import word_changes
 from memagent_lib.inspector.static_pages import marked, still
-from memagent_lib.inspector.word_changes import word_changes
 from memagent_lib.pages import Page, SavedCopy
 
 
@@ -25,9 +25,9 @@ def page(*results: Result) -> Page:
 def test_word_changes_put_together_are_both_memories() -> None:
     before, after = "The code of the bold owl is 4711.", "The code of the shy owl is 9, I think."
     pieces = word_changes(before, after)
-    assert "".join(p.text for p in pieces if p.change != "new") == before
-    assert "".join(p.text for p in pieces if p.change != "gone") == after
-    assert [p.text for p in pieces if p.change == "gone"] == ["bold", "4711"]
+    assert "".join(text for text, change in pieces if change != "new") == before
+    assert "".join(text for text, change in pieces if change != "gone") == after
+    assert [text for text, change in pieces if change == "gone"] == ["bold", "4711"]
 
 
 def test_marked_pieces_are_the_text_and_overlaps_are_joined() -> None:

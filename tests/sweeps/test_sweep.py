@@ -20,9 +20,8 @@ from memagent_lib.cli import main
 from memagent_lib.paths import PACKAGE
 from memagent_lib.provenance import code_hash
 from memagent_lib.sweeps import SweepError, SweepSpec, SweepStage, gather_sweep, run_sweep, show_sweep
-from memagent_lib.sweeps.runner import only_sweep_in
-from memagent_lib.sweeps.specification import plan
-from memagent_lib.tracking import Experiment, Run, TrackingError, load_runs
+from memagent_lib.sweeps.runner import only_sweep_in, plan
+from memagent_lib.tracking import Experiment, TrackingError, load_runs
 
 PARAMETERS = """x: int = 1  # a number
 name: str = "a"  # a word
@@ -163,22 +162,6 @@ def test_a_finished_point_whose_run_is_elsewhere_is_no_gap(workspace: Path, tmp_
         gather_sweep(tmp_path)
 
 
-def test_a_point_that_ran_stays_finished_if_the_store_fails(notebook, spec, workspace: Path, monkeypatch) -> None:
-    sweep = spec(SweepStage(name="grid", notebook=notebook(APPEND), grid={"x": [1]}))
-
-    def fail(*_: object) -> None:
-        raise TrackingError("database is locked")
-
-    with monkeypatch.context() as store:
-        store.setattr(Run, "file", fail)
-        with pytest.raises(TrackingError, match="database is locked"):
-            run_sweep(sweep)
-    assert run_sweep(sweep).ok
-    assert lines(workspace) == ["1"]
-    statuses = load_runs(Experiment.open(workspace), "params.x = '1'")["status"].tolist()
-    assert statuses == ["FINISHED"], "else no leaderboard would list it"
-
-
 def test_a_failed_point_stops_no_other_and_retry_runs_it_again(notebook, spec, workspace: Path, capsys) -> None:
     fails = """
 import os, pathlib, signal
@@ -225,7 +208,7 @@ if not pathlib.Path(folder, 'mended').exists():
 )
 def test_what_cannot_run_is_refused_before_anything_starts(notebook, spec, workspace: Path, stage, named: str) -> None:
     good = SweepStage(name="good", notebook=notebook(APPEND, name="good"))
-    with pytest.raises(SweepError, match=re.escape(named)):
+    with pytest.raises((SweepError, OSError), match=re.escape(named)):
         run_sweep(spec(good, SweepStage(**({"name": "bad", "notebook": notebook(APPEND)} | stage))))
     assert not (workspace / "s").exists()
 
@@ -368,33 +351,3 @@ while True:
     process.send_signal(signal.SIGINT)
     process.wait(timeout=60)
     wait_for(lambda: has_ended(kernel))
-
-
-UNLUCKY = """
-import os, pathlib, sys
-starts = pathlib.Path(os.environ["STARTS"])
-starts.write_text(starts.read_text() + "x")
-if len(starts.read_text()) < 2:
-    sys.exit("Address already in use")
-os.execv(sys.executable, [sys.executable, "-m", "ipykernel_launcher", *sys.argv[1:]])
-"""
-
-
-@pytest.mark.long
-def test_a_kernel_that_dies_before_any_cell_is_started_again(
-    notebook, spec, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kernels, starts = tmp_path / "jupyter" / "kernels", tmp_path / "starts"
-    starts.touch()
-    command = [sys.executable, "-c", UNLUCKY, "-f", "{connection_file}"]
-    for name, argv in (("unlucky", command), ("python3", ["false"])):  # the second is not that of this environment
-        (kernels / name).mkdir(parents=True)
-        kernel = {"argv": argv, "display_name": name, "language": "python", "env": {"STARTS": str(starts)}}
-        (kernels / name / "kernel.json").write_text(json.dumps(kernel))
-    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))
-    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "0")  # as in an environment of another user
-    stages = [
-        SweepStage(name=name, notebook=notebook(APPEND, name=name, kernel=name)) for name in ("unlucky", "python3")
-    ]
-    assert run_sweep(spec(*stages)).ok
-    assert (starts.read_text(), lines(workspace)) == ("xx", ["1", "1"])
