@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memagent_lib.errors import UserError
+from memagent_lib.settings import flatten
 from memagent_lib.trace import Prompt, Reply
 
 VERSION = 2
-_LONGEST_HEADER = 1 << 22
 
 
 class JournalError(UserError, ValueError):
@@ -32,7 +32,6 @@ class JournalError(UserError, ValueError):
 class _Line(NamedTuple):
     start: int
     size: int
-    number: int = 0
 
 
 class Journal:
@@ -48,13 +47,16 @@ class Journal:
         self._lock = threading.Lock()
         self._turns: defaultdict[str, dict[str, deque[_Line]]] = defaultdict(dict)
         self._records: dict[str, _Line] = {}
-        self._lines = 1
         # A round trip through JSON, so that it compares equal to an identity that was read from a file.
         self._identity = json.loads(json.dumps(dict(identity), sort_keys=True, default=str))
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            self._claim()
+            # The kernel releases the lock when the process dies, however it dies.
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._end = self._load()
+        except BlockingIOError as taken:
+            os.close(self._file)
+            raise JournalError(f"another process is writing {self.path}; choose another journal") from taken
         except BaseException:  # an interrupt, too, must not leave the file locked
             os.close(self._file)
             raise
@@ -95,13 +97,6 @@ class Journal:
             # A finished reading is not read again, so its index of turns only takes memory.
             self._turns.pop(key, None)
 
-    def _claim(self) -> None:
-        try:
-            # The kernel releases the lock when the process dies, however it dies.
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as taken:
-            raise JournalError(f"another process is writing {self.path}; choose another journal") from taken
-
     def _load(self) -> int:
         """Index the whole file, then cut off a last line that a killed process left half written.
 
@@ -109,7 +104,7 @@ class Journal:
         """
         header = _encoded({"memagent_journal": VERSION, "identity": self._identity})
         with open(self.path, "rb") as file:
-            first = file.readline(_LONGEST_HEADER)
+            first = file.readline()
             if not first.endswith(b"\n") and header.startswith(first):  # new, or killed in its first line
                 os.ftruncate(self._file, 0)
                 return self._append(header, 0)
@@ -118,20 +113,12 @@ class Journal:
             for number, line in enumerate(file, 2):
                 if not line.endswith(b"\n"):
                     break
-                self._lines = number
-                self._index(line, _Line(end, len(line), number))
+                self._index(line, _Line(end, len(line)), number)
                 end += len(line)
         os.ftruncate(self._file, end)
         return end
 
-    def damage(self, key: str, what: object) -> JournalError:
-        """Return an error with the line number of a reading's record, for a caller that cannot use that record."""
-        return self._damage(self._records[key].number, what)
-
-    def _damage(self, number: int, what: object) -> JournalError:
-        return JournalError(f"{self.path}: line {number} is damaged ({what}); remove it, and its turn is read again")
-
-    def _index(self, data: bytes, line: _Line) -> None:
+    def _index(self, data: bytes, line: _Line, number: int) -> None:
         try:
             entry = json.loads(data)
             if "record" in entry:
@@ -141,7 +128,8 @@ class Journal:
                 Reply(**entry["reply"])
                 self._turns[entry["reading"]].setdefault(entry["turn"], deque()).append(line)
         except (KeyError, ValueError, TypeError, RecursionError) as odd:
-            raise self._damage(line.number, repr(odd)) from odd
+            problem = f"line {number} is damaged ({odd!r}); remove it, and its turn is read again"
+            raise JournalError(f"{self.path}: {problem}") from odd
 
     def _require_same(self, first: bytes) -> None:
         try:
@@ -150,15 +138,17 @@ class Journal:
             before = header["identity"]
         except (ValueError, KeyError, TypeError) as odd:
             raise JournalError(f"{self.path} is not a journal, and was left as it is; choose another path") from odd
-        changed = list(_differences({"version": version} | before, {"version": VERSION} | self._identity))
-        if changed:
-            raise JournalError(f"{self.path} belongs to another job: {'; '.join(changed)}; choose another journal")
+        before = flatten({"version": version} | before)
+        now = flatten({"version": VERSION} | self._identity)
+        if before != now:
+            changed = [name for name in sorted(before | now) if before.get(name) != now.get(name)]
+            words = "; ".join(f"{name} was {before.get(name)!r:.60} and is {now.get(name)!r:.60}" for name in changed)
+            raise JournalError(f"{self.path} belongs to another job: {words}; choose another journal")
 
     def _write(self, entry: dict[str, Any]) -> _Line:
         data = _encoded(entry)
         with self._lock:
-            self._lines += 1
-            line = _Line(self._end, len(data), self._lines)
+            line = _Line(self._end, len(data))
             self._end = self._append(data, self._end)
         return line
 
@@ -241,13 +231,3 @@ def digest(text: str) -> str:
 
 def _encoded(entry: Mapping[str, Any]) -> bytes:
     return json.dumps(entry, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
-
-
-def _differences(before: Any, now: Any, where: str = "") -> Iterator[str]:
-    """Describe each value that differs between two trees of tables, with its dotted name."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        for name in sorted(before.keys() | now.keys()):
-            path = f"{where}.{name}" if where else name
-            yield from _differences(before.get(name), now.get(name), path)
-    elif before != now:
-        yield f"{where} was {before!r:.60} and is {now!r:.60}"
