@@ -42,7 +42,7 @@ prose: $(READY)
 	@for adapter in warm_start trained; do test -d $(PROSE)/$$adapter || { \
 		echo "make prose: $(PROSE)/$$adapter is missing; train it as $(PROSE)/README.md says"; exit 1; }; done
 	$(BIN)/memagent model smollm2
-	$(BIN)/memagent sweep $(PROSE)/show.toml --retry
+	$(BIN)/memagent sweep $(PROSE)/show.toml
 	@cat runs/prose/show/accuracy.csv
 	@echo "figure   runs/prose/show/accuracy.png"
 	@echo "page     runs/prose/show/reading.html"

@@ -95,7 +95,7 @@ def evaluate(
     named_by = {name: open_settings(agent["settings"]).get(name) for name in ("tokenizer", "api")}
     how = f"finished turns are saved in {out}/readings, and the same command continues"
     try:
-        with continues(how), experiment.run(plan.title(policy, opened), _params(plan, n, opened, agent)) as tracked:
+        with continues(how), experiment.run(plan.title(policy), _params(plan, n, opened, agent)) as tracked:
             log_agent(tracked, opened, agent["model"], agent["backend"], **named_by)
             results, rows = evaluate_files(tracked, opened, plan, out, agent["model"], policy, concurrency, second)
     finally:
@@ -149,7 +149,7 @@ def _judge(agent: dict[str, Any]) -> ModelJudge | None:
 
 def _print_tables(results: Sequence[Result], rows: pd.DataFrame, policy: str) -> None:
     """Print the scores, and to standard error what a reader of them has to know."""
-    from memagent_lib.evaluation import cost_overview, failure_reasons, mixtures, overview
+    from memagent_lib.evaluation import agreement, cost_overview, failure_reasons, mixtures, overview
     from memagent_lib.plugins import shipped_module
 
     print(overview(rows).to_string(index=False))
@@ -159,8 +159,8 @@ def _print_tables(results: Sequence[Result], rows: pd.DataFrame, policy: str) ->
     table = benchmarks.benchmark_table(results, policy) if benchmarks else []
     if len(table):
         print(f"\nby the benchmarks' own metrics, in per cent:\n{table.to_string(index=False)}")
-    if rows.attrs.get("model_judge"):
-        print(rows.attrs["model_judge"], file=sys.stderr)
+    for sentence in agreement(rows):
+        print(sentence, file=sys.stderr)
     warn(*mixtures(rows), *rows.attrs.get("replaced", ()), *failure_reasons(rows)[:MOST_REASONS])
 
 

@@ -28,28 +28,21 @@ MLflow and JupyterLab on it:   {lab}"""
 
 
 @click.command()
-@click.argument("file", required=False)
+@click.argument("file")
 @click.option("--workers", metavar="N", type=int, help="Points run at the same time.  [default: the file's number]")
-@click.option("--retry", is_flag=True, help="Run failed points again.")
-@click.option("--status", metavar="FOLDER", help="Show a sweep's progress; the status is 0 once all have finished.")
-def sweep(file: str | None, workers: int | None, retry: bool, status: str | None) -> int:
+def sweep(file: str, workers: int | None) -> int:
     """Run the notebooks of FILE.toml over a grid, a list of points or stages.
 
     \b
     notebooks/README.md has a grid to copy; experiments/demo.toml has stages.
       memagent sweep FILE.toml                     run what is not finished; the same command continues after any stop
-      memagent sweep --status FOLDER               its progress, from another terminal
     """
     from memagent_lib import sweeps
 
-    if status:
-        return int(not sweeps.show_sweep(status))
-    if not file:
-        raise ValueError("no sweep to run: memagent sweep FILE.toml")
     with continues("the same command continues with what is not finished"):
-        result = sweeps.run_sweep(file_of(file), workers=workers, retry=retry)
+        result = sweeps.run_sweep(file_of(file), workers=workers)
     report = f"memagent report {shlex.quote(display(result.folder))}"
-    again = f"memagent sweep {shlex.quote(file)} --retry runs what failed"
+    again = f"memagent sweep {shlex.quote(file)} runs again what failed"
     look_next(result.folder / "notebooks", result.mlflow, report if result.ok else again)
     return int(not result.ok)
 
@@ -69,7 +62,7 @@ def demo(out: str) -> int:
     require_training()
     spec = replace(sweeps.SweepSpec.load(root() / DEMO), folder=out)
     with continues("the same command continues with what is not finished"):
-        finished = sweeps.run_sweep(spec, retry=True).ok  # the same command must also repeat what failed
+        finished = sweeps.run_sweep(spec).ok
     if not finished:
         where = display(spec.path)
         print(f"unfinished; the notebooks in {where} show why, and the same command continues", file=sys.stderr)

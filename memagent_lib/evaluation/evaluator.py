@@ -324,13 +324,12 @@ class EvaluationPlan:
         """The number of examples that each reader reads."""
         return sum(n or count(file) for file, n in self.each())
 
-    def title(self, policy: str, agent: Agent) -> str:
-        """Return a run's name that tells evaluations of one policy apart: data, readers, and sampling unless greedy."""
+    def title(self, policy: str) -> str:
+        """Return a run's name: the policy, the data, and the readers unless it is ``overwrite`` alone."""
         names = [Path(file).stem for file in self.files]
         data = " to ".join(dict.fromkeys((names[0], names[-1])))
         readers = "" if list(self.readers) == ["overwrite"] else f", {' and '.join(self.readers)}"
-        temperature = agent.identity["sampling"]["temperature"]
-        return f"evaluate {policy} on {data}{readers}" + (f", temperature {temperature:g}" if temperature else "")
+        return f"evaluate {policy} on {data}{readers}"
 
     def examples(self) -> Iterator[Example]:
         """Yield the examples one at a time, files of long documents first. ``metadata`` has each example's ``file``.

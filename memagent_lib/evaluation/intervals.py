@@ -128,6 +128,8 @@ def _wilson(share: float, n: float) -> tuple[float, float]:
 
 def _effective(values: Sequence[float], documents: Sequence[Hashable], variance: float) -> float:
     """Return how many independent values tell as much about their mean; if these are, it has the ``variance``."""
+    from scipy.stats import t
+
     n = len(values)
     of_document: defaultdict[Hashable, list[float]] = defaultdict(list)
     for value, document in zip(values, documents, strict=True):
@@ -144,11 +146,5 @@ def _effective(values: Sequence[float], documents: Sequence[Hashable], variance:
     moves = [(sum(group) - mean * len(group)) / (n - len(group)) for group in groups]
     between = (len(groups) - 1) / len(groups) * sum(move * move for move in moves)
     effective = n * min(1.0, variance / between) if between else n
-    return effective * (_t(n - 1) / _t(max(1.0, alike - 1))) ** 2
-
-
-def _t(degrees: float) -> float:
-    """Return Student's t for a 95 % interval."""
-    from scipy.stats import t
-
-    return float(t.ppf(_LEVEL, degrees))
+    exact, estimated = t.ppf(_LEVEL, [n - 1, max(1.0, alike - 1)])
+    return effective * float(exact / estimated) ** 2

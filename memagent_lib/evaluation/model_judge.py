@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from memagent_lib.agent import Agent, open_agent, run_sync
 from memagent_lib.backends import BackendError
 from memagent_lib.data import Example
 from memagent_lib.driver import Observer, gather
+from memagent_lib.errors import one_line
 from memagent_lib.evaluation.results import Result
 from memagent_lib.journal import Journal, ReadingTurns, digest
 from memagent_lib.paths import absolute
@@ -35,17 +36,6 @@ _VERDICTS = {"correct": 1.0, "incorrect": 0.0, "yes": 1.0, "no": 0.0}
 _LAST_LINE = re.compile(r"[\W_]*(?:(?:final )?verdict[\W_]*:[\W_]*)?(correct|incorrect|yes|no)[^\w?]*[_*]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """A verdict on one reply: ``value`` is 1 or 0, or ``None`` if the judge's reply is unclear.
-
-    ``reply`` is the judge's own reply, or the error that it ended in.
-    """
-
-    value: float | None
-    reply: str
-
-
 def verdict_in(reply: str) -> float | None:
     """Return the verdict in a judge's last line, which has to be the verdict alone; ``None`` if it is unclear.
 
@@ -54,54 +44,6 @@ def verdict_in(reply: str) -> float | None:
     lines = reply.strip().splitlines()
     found = _LAST_LINE.fullmatch(lines[-1].casefold()) if lines else None
     return _VERDICTS[found[1]] if found else None
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """The verdicts of a model judge on results, in their order; ``None`` for a reading that failed.
-
-    ``requested`` counts the distinct replies.
-    """
-
-    judge: str
-    prompt_hash: str
-    verdicts: tuple[Verdict | None, ...]
-    requested: int
-
-    @property
-    def columns(self) -> dict[str, Any]:
-        """The columns that this judgement adds to the rows of the results."""
-        return {
-            "model_judge": self.judge,
-            "model_verdict": [verdict and verdict.value for verdict in self.verdicts],
-            "model_judge_reply": [verdict and verdict.reply for verdict in self.verdicts],
-        }
-
-    def metrics(self, results: Sequence[Result]) -> dict[str, float]:
-        """Return the numbers of this judgement, those of its verdicts for each reader (``overwrite/agreement``).
-
-        ``agreement`` is the share of the decided verdicts that the rule confirms.
-        """
-        numbers: dict[str, float] = {"requested": self.requested}
-        for reader in dict.fromkeys(result.reader for result in results):
-            pairs = zip(results, self.verdicts, strict=True)
-            judged = [
-                (result.correct, verdict.value) for result, verdict in pairs if verdict and result.reader == reader
-            ]
-            agree = [by_rule == (value >= 1) for by_rule, value in judged if value is not None]
-            numbers |= {f"{reader}/decided": len(agree), f"{reader}/unclear": len(judged) - len(agree)}
-            if agree:
-                numbers[f"{reader}/agreement"] = sum(agree) / len(agree)
-        return numbers
-
-    def summary(self, results: Sequence[Result]) -> str:
-        """Return one line: how many replies were judged, and how often the rule agrees."""
-        agreements = [
-            f"; {name.removesuffix('/agreement')}: the rule agrees on {100 * share:.1f} %"
-            for name, share in self.metrics(results).items()
-            if name.endswith("/agreement")
-        ]
-        return f"model judge {self.judge}: {self.requested:,} distinct replies{''.join(agreements)}"
 
 
 class ModelJudge:
@@ -122,8 +64,14 @@ class ModelJudge:
         encoder = Encoder(tokenizer, template, Budget(question_tokens=room, answer_tokens=ANSWER_TOKENS), blind.prompts)
         self._agent = replace(agent, encoder=encoder, reader=blind)
 
-    def judge(self, results: Sequence[Result], folder: str | Path | None = None, concurrency: int = 64) -> Judgement:
-        """Judge the answers of results. With a ``folder``, verdicts are saved there and found there again."""
+    def judge(
+        self, results: Sequence[Result], folder: str | Path | None = None, concurrency: int = 64
+    ) -> dict[str, Any]:
+        """Judge the answers of results; return the columns that this adds to their rows.
+
+        A failed reading has no verdict, and neither has an answer on which the judge's reply is unclear. With a
+        ``folder``, verdicts are saved there and found there again.
+        """
         prompts = [self.prompt(result.example, result.trace.answer) if result.trace else None for result in results]
         distinct = [prompt for prompt in dict.fromkeys(prompts) if prompt]
         identity = self._agent.identity | {"prompt": self.prompt_hash}
@@ -131,29 +79,26 @@ class ModelJudge:
         hashed = digest(json.dumps(identity, sort_keys=True, default=str))[:8]
         with Journal(absolute(folder) / f"judge-{hashed}.jsonl", identity) if folder else nullcontext() as journal:
             store = journal.reading() if journal else None
-            found = dict(zip(distinct, run_sync(self._verdicts(distinct, store, concurrency)), strict=True))
-        return Judgement(
-            judge=self.name,
-            prompt_hash=self.prompt_hash,
-            verdicts=tuple(found.get(prompt) for prompt in prompts),
-            requested=len(distinct),
-        )
+            replies = dict(zip(distinct, run_sync(self._replies(distinct, store, concurrency)), strict=True))
+        found = [replies.get(prompt) for prompt in prompts]
+        verdicts = [None if reply is None else verdict_in(reply) for reply in found]
+        return {"model_judge": self.name, "model_verdict": verdicts, "model_judge_reply": found}
 
     def close(self) -> None:
         self._agent.close()
 
-    async def _verdicts(self, prompts: Sequence[str], store: ReadingTurns | None, concurrency: int) -> list[Verdict]:
+    async def _replies(self, prompts: Sequence[str], store: ReadingTurns | None, concurrency: int) -> list[str]:
         slots = asyncio.Semaphore(concurrency)
 
-        async def verdict(prompt: str) -> Verdict:
+        async def reply(prompt: str) -> str:
             async with slots:
                 try:
                     trace = await self._agent.aread("", prompt, observer=Observer(store=store))
                 except (BackendError, BudgetError) as failure:  # one reply without a verdict stops no other
-                    return Verdict(None, f"{type(failure).__name__}: {failure}")
-            return Verdict(verdict_in(trace.answer), trace.answer)
+                    return f"{type(failure).__name__}: {one_line(failure)}"
+            return trace.answer
 
-        return await gather(map(verdict, prompts))
+        return await gather(map(reply, prompts))
 
 
 def worded(words: str) -> Callable[[Example, str], str]:

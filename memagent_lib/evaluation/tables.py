@@ -121,6 +121,18 @@ def by_judge(results: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([results, by_model], ignore_index=True)
 
 
+def agreement(results: pd.DataFrame) -> list[str]:
+    """Return a sentence per reader: on how many of a model judge's verdicts the rule agrees."""
+    if "model_verdict" not in results:
+        return []
+    decided = results[results["model_verdict"].notna()]
+    agree = ((decided["score"] >= 1) == (decided["model_verdict"] >= 1)).groupby(decided["reader"], sort=False)
+    return [
+        f"the rule agrees on {100 * same.mean():.1f} % of the model judge's {len(same):,} verdicts on {reader}"
+        for reader, same in agree
+    ]
+
+
 def overview(results: pd.DataFrame) -> pd.DataFrame:
     """Return one row per task, reader, file and judge: n, failures, score with interval, evidence.
 

@@ -63,16 +63,11 @@ def evaluations_in(folder: str | Path, tracking: str = "", first: str = "") -> E
 
 
 def readings_of(evaluations: Evaluations) -> tuple[dict[str, list[Result]], str]:
-    """Return the readings behind the rows by policy, and why some are missing here, or ""."""
-    found: dict[str, list[Result]] = {}
-    missing = ""
-    for _, of_run in evaluations.rows.groupby("run_id", sort=False):
-        try:
-            for policy, results in load_readings(evaluations.experiment, of_run).items():
-                found.setdefault(policy, []).extend(results)
-        except TrackingError as failure:  # rows may be copied from another machine without its store
-            missing = f"some readings are missing: {failure}; --tracking STORE names the store that has them"
-    return found, missing
+    """Return the readings behind the rows by policy, and why they are missing here, or ""."""
+    try:
+        return load_readings(evaluations.experiment, evaluations.rows), ""
+    except TrackingError as failure:  # rows may be copied from another machine without its store
+        return {}, f"the readings are missing: {failure}; --tracking STORE names the store that has them"
 
 
 def save_report(folder: str | Path, out: str | Path, tracking: str = "", first: str = "") -> Path:

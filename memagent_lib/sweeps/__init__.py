@@ -10,7 +10,6 @@ from memagent_lib.sweeps.runner import (
     gather_sweep,
     is_sweep,
     run_sweep,
-    show_sweep,
     store_of_sweep,
     sweep_frame,
 )
@@ -22,7 +21,6 @@ __all__ = [
     "gather_sweep",
     "is_sweep",
     "run_sweep",
-    "show_sweep",
     "store_of_sweep",
     "sweep_frame",
 ]

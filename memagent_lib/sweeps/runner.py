@@ -12,7 +12,6 @@ import fcntl
 import hashlib
 import itertools
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -266,8 +265,8 @@ class SweepResult:
         return bool((self.frame["status"] == PointState.FINISHED).all())
 
 
-def run_sweep(sweep: SweepSpec | str | Path, *, workers: int | None = None, retry: bool = False) -> SweepResult:
-    """Run the unfinished points of a sweep. Points that failed earlier are run again only with ``retry``.
+def run_sweep(sweep: SweepSpec | str | Path, *, workers: int | None = None) -> SweepResult:
+    """Run the points of a sweep that have not finished, those that failed earlier too.
 
     After a failed point, the rest of its stage runs, but no later stage. Raises :class:`SweepError` for a faulty sweep
     before anything starts, and ``KeyboardInterrupt`` when stopped.
@@ -286,7 +285,7 @@ def run_sweep(sweep: SweepSpec | str | Path, *, workers: int | None = None, retr
         run = _SweepRun(spec, points, experiment, parent)
         try:
             for stage in stages:
-                run.stage(stage, retry)
+                run.stage(stage)
                 if any(_state(point)["status"] != PointState.FINISHED for point in stage):
                     break
         except BaseException as failure:
@@ -313,9 +312,9 @@ class _SweepRun:
         """The number of finished points and the total, such as ``3/12``."""
         return f"{sum(_state(point)['status'] == PointState.FINISHED for point in self.points)}/{len(self.points)}"
 
-    def stage(self, points: Sequence[SweepPoint], retry: bool) -> None:
+    def stage(self, points: Sequence[SweepPoint]) -> None:
         """Run a stage's unfinished points."""
-        todo = {point.output: point for point in points if self._wants(point, retry)}
+        todo = {point.output: point for point in points if not self._has_finished(point)}
         runs: dict[Path, Run] = {}
 
         def jobs() -> Iterator[NotebookJob]:
@@ -334,16 +333,11 @@ class _SweepRun:
                 with suppress(TrackingError):  # the first failure is the one to raise
                     run.end(RunStatus.KILLED)
 
-    def _wants(self, point: SweepPoint, retry: bool) -> bool:
-        """Return whether a point has to run. If not, print why."""
-        state = _state(point)
-        if state["status"] == PointState.FINISHED and point.output.exists():
+    def _has_finished(self, point: SweepPoint) -> bool:
+        finished = _state(point)["status"] == PointState.FINISHED and point.output.exists()
+        if finished:
             self._say(point, "was finished before")
-            return False
-        if state["status"] == PointState.FAILED and not retry:
-            self._say(point, f"failed earlier (--retry runs it again): {state['error']}")
-            return False
-        return True
+        return finished
 
     def _start(self, point: SweepPoint) -> Run:
         tags = {"sweep": self.spec.name, "sweep_id": self.parent.id, "stage": point.stage, "key": point.key}
@@ -367,21 +361,6 @@ class _SweepRun:
 
     def _say(self, point: SweepPoint, how: str) -> None:
         print(f"[{self.count}] {point.name} {how}", flush=True)
-
-
-def show_sweep(folder: str | Path) -> bool:
-    """Print the state of the sweep in ``folder``; return whether all of its points have finished.
-
-    This works from any process, while the sweep runs and afterwards. Raises :class:`SweepError` if there is none.
-    """
-    folder = absolute(folder)
-    frame = sweep_frame(folder)
-    pid = _running_in(folder)
-    if not pid:  # a point cannot run without its sweep: this one was killed
-        frame["status"] = frame["status"].replace(PointState.RUNNING, PointState.WAITING)
-    print(f"{folder.name}: {f'running, process {pid}' if pid else 'not running'}")
-    print(frame[["stage", "point", "status", "seconds", "error"]].fillna("").to_string(index=False))
-    return bool((frame["status"] == PointState.FINISHED).all())
 
 
 def sweep_frame(folder: str | Path) -> pd.DataFrame:
@@ -470,29 +449,13 @@ def only_sweep_in(folder: Path) -> Iterator[None]:
     The system releases the lock when the process ends, however it ends.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    # "a+" neither truncates what the holder wrote nor requires that the file exists.
-    with open(folder / "sweep.lock", "a+", encoding="utf-8") as lock:
+    with open(folder / "sweep.lock", "a", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise SweepError(
-                f"a sweep is running in {folder} (process {_running_in(folder)}); wait for it, stop it, or give this "
-                "one another folder"
-            ) from None
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
+            fix = "wait for it, stop it, or give this one another folder"
+            raise SweepError(f"a sweep is running in {folder}; {fix}") from None
         yield
-
-
-def _running_in(folder: Path) -> str | None:
-    """Return the id of the process that runs the sweep in ``folder``, if one does."""
-    with open(folder / "sweep.lock", encoding="utf-8") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return lock.read().strip()
-        return None
 
 
 def _state(point: SweepPoint) -> dict[str, Any]:

@@ -28,7 +28,6 @@ from memagent_lib.evaluation import (
     COSTS,
     RATE,
     EvaluationPlan,
-    Judgement,
     ModelJudge,
     Result,
     by_judge,
@@ -71,26 +70,19 @@ def log_results(
     run: Run,
     results: Sequence[Result],
     model: str = "",
-    judgement: Judgement | None = None,
-    settings: Mapping[str, Any] | None = None,
+    columns: Mapping[str, Any] | None = None,
     **labels: Any,
 ) -> pd.DataFrame:
     """Log the rows, metrics and readings of an evaluation; return the rows with the labels as columns.
 
     ``score`` and ``seconds_per_reading`` are those of the first reader with a memory, or of the first one; the tag
     ``score_of`` names it. Other metrics but the counts are logged per reader, with the length in chunks as MLflow's
-    step (0 if it is unknown). The rows get columns for the ``labels`` (such as ``policy="trained"``), the ids of the
-    run and of each reading's trace, and for the ``settings`` (:func:`settings_of`) that distinguish evaluations in
-    tables. A ``judgement`` adds its columns, its
-    numbers as metrics, and its summary as ``attrs["model_judge"]`` of the rows.
+    step (0 if it is unknown). The rows get the ``columns``, such as those of :func:`settings_of` that distinguish
+    evaluations in tables, the ``labels`` (such as ``policy="trained"``), which traces have too, and the ids of the run
+    and of each reading's trace.
     """
     traces = [trace_id_of(run, result) for result in results]
-    columns = {**(settings or {}), **labels, "run_id": run.id, "trace_id": traces}
-    frame = to_frame(results).assign(**columns)
-    if judgement:
-        frame = frame.assign(**judgement.columns)
-        run.tags({"model_judge": judgement.judge, "model_judge_prompt": judgement.prompt_hash})
-        run.metrics({f"model_judge/{name}": value for name, value in judgement.metrics(results).items()})
+    frame = to_frame(results).assign(**(columns or {}), **labels, run_id=run.id, trace_id=traces)
     if model:
         run.model(model)
     run.table(frame, ROWS)
@@ -112,7 +104,6 @@ def log_results(
         metrics = {f"{row['reader']}/{name}": row[name] for name in names if not pd.isna(row[name])}
         run.metrics(metrics, int(row["chunks"]))
     log_readings(run, results, **labels)
-    frame.attrs["model_judge"] = judgement.summary(results) if judgement else ""
     return frame
 
 
@@ -138,11 +129,13 @@ def evaluate_files(
     run.data(*plan.files)
     readings = absolute(folder) / "readings"
     results = evaluate_plan(agent, plan, readings, concurrency)
-    judgement = judge and judge.judge(results, readings, concurrency)
     alone = settings_of(agent)
     shared = settings_of(agent, plan.shared_reading)["settings"]
-    settings = alone | {"settings": [shared if result.sharing else alone["settings"] for result in results]}
-    rows = log_results(run, results, model, judgement, settings, policy=policy, chunk_tokens=settings["chunk_tokens"])
+    columns = alone | {"settings": [shared if result.sharing else alone["settings"] for result in results]}
+    if judge:
+        columns |= judge.judge(results, readings, concurrency)
+        run.tags({"model_judge": judge.name, "model_judge_prompt": judge.prompt_hash})
+    rows = log_results(run, results, model, columns, policy=policy)
     rows.attrs["replaced"] = save_rows(rows, folder, rows_file(policy))
     return results, rows
 
@@ -216,9 +209,8 @@ def load_readings(
             readings[variant] += found
     empty = [variant for variant, found in readings.items() if not found]
     if empty and (reader or chunks):
-        errors = selected.loc[selected["variant"] == empty[0], "error"].dropna()
-        why = f"the first of {len(errors):,} failed with: {errors.iloc[0]}" if len(errors) else "there are no such rows"
-        raise TrackingError(f"no readings of {empty[0]!r} with reader {reader!r} and chunks {chunks}: {why}")
+        fix = "all of them failed, or there are no such rows"
+        raise TrackingError(f"no readings of {empty[0]!r} with reader {reader!r} and chunks {chunks}: {fix}")
     return readings
 
 

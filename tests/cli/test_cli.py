@@ -85,7 +85,6 @@ REFUSED = {
     "read FOLDER/a.txt --question q? --model POCKET --reader skim": "no reader 'skim'",
     "read FOLDER/a.txt --question q? --model POCKET --backend transformers --set windo=1": "did you mean 'window'",
     "sweep": "FILE.toml",
-    "sweep --status FOLDER": "FOLDER",
     "train missing.toml --dry-run": "missing.toml",
     "report FOLDER --tracking FOLDER/stoer": "stoer",
     "report FOLDER --out FOLDER/mine.html": "--out",

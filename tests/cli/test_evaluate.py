@@ -78,8 +78,7 @@ def test_a_model_judge_adds_a_second_opinion_to_every_answer(needles, tokenizer_
         judge = ["--judge", "small", "--judge-set", "window=4096", "--judge-set", f"tokenizer={tokenizer_folder}"]
         assert main([*command, *judge]) == 0
         said = capsys.readouterr().err
-        assert "overwrite: the rule agrees on 0.0 %" in said
-        assert "5 distinct replies" in said
+        assert "the rule agrees on 0.0 % of the model judge's 5 verdicts on overwrite" in said
         posts = server.posts
         assert main([*command, *judge]) == 0
         assert server.posts == posts, "the verdicts are saved"
@@ -88,7 +87,7 @@ def test_a_model_judge_adds_a_second_opinion_to_every_answer(needles, tokenizer_
     assert set(rows["model_judge"]) == {"small"} and list(rows["model_verdict"]) == [0] * 5
     assert set(rows["model_judge_reply"]) == {"INCORRECT"}
     runs = load_runs(Experiment.open(workspace))
-    assert set(runs["metrics.model_judge/overwrite/agreement"]) == {0.0} and set(runs["tags.model_judge"]) == {"small"}
+    assert set(runs["tags.model_judge"]) == {"small"}
 
 
 def test_an_empty_answer_of_a_server_is_failed_and_not_wrong(needles, tokenizer_folder, workspace, tmp_path, capsys):

@@ -1,13 +1,22 @@
 """A model as a judge: its prompt, its verdicts, what they cost and how they agree with the rule."""
 
-from dataclasses import replace
-
+import pandas as pd
 import pytest
 
 from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.data import Example
-from memagent_lib.evaluation import ModelJudge, evaluate, model_judge, open_judge, overview, table, to_frame, verdict_in
+from memagent_lib.evaluation import (
+    ModelJudge,
+    agreement,
+    evaluate,
+    model_judge,
+    open_judge,
+    overview,
+    table,
+    to_frame,
+    verdict_in,
+)
 from memagent_lib.evaluation.model_judge import PROMPT_FILE, worded
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.trace import Reply
@@ -50,32 +59,25 @@ def lenient(prompt: str) -> Reply:
 
 def test_verdicts_stand_beside_scores_with_agreement_and_cost(results, tokenizer):
     judge, backend = opened(tokenizer, lenient)
-    judgement = judge.judge(results)
-    assert [verdict and verdict.value for verdict in judgement.verdicts] == [0, 1, 0, None]
-    assert judgement.metrics(results) == {
-        "requested": 3, "overwrite/decided": 3, "overwrite/unclear": 0, "overwrite/agreement": 0.0,
-    }  # fmt: skip
+    columns = judge.judge(results)
+    assert columns["model_verdict"] == [0, 1, 0, None]
+    rows = to_frame(results).assign(**columns)
+    assert agreement(rows) == ["the rule agrees on 0.0 % of the model judge's 3 verdicts on overwrite"]
+    guesses = rows[::2].assign(reader="blind", score=0.0)  # that these are wrong says nothing about the others
+    assert agreement(pd.concat([rows, guesses]))[1].startswith("the rule agrees on 100.0 %")
     prompt = next(request.text for request in backend.requests if "One?" in request.text)  # they are sent at once
     assert "any one of them is enough" in prompt and "\nLisbon\n" in prompt
     assert "===\n\\boxed{Lisbon}\n===" in prompt
 
 
-def test_each_reader_has_its_own_agreement(results, tokenizer):
-    """Both judges find a guess without the document wrong, which says nothing about the answers of another reader."""
-    judge, _ = opened(tokenizer, lenient)
-    guesses = [replace(result, reader="blind", score=replace(results[0].score, value=0.0)) for result in results[::2]]
-    numbers = judge.judge([*results, *guesses]).metrics([*results, *guesses])
-    assert (numbers["overwrite/agreement"], numbers["blind/agreement"]) == (0.0, 1.0)
-
-
 def test_equal_prompts_are_judged_once_and_saved(results, tokenizer, tmp_path):
     judge, backend = opened(tokenizer, lenient)
     twice = [results[0], results[1], results[0]]
-    assert judge.judge(twice, tmp_path).requested == 2 == len(backend.requests)
+    judge.judge(twice, tmp_path)
+    assert len(backend.requests) == 2
     again, fresh = opened(tokenizer, lenient)
-    judgement = again.judge(twice, tmp_path)
+    assert again.judge(twice, tmp_path)["model_verdict"] == [0, 1, 0]
     assert fresh.requests == []
-    assert [verdict.value for verdict in judgement.verdicts] == [0, 1, 0]
     other, requested = opened(tokenizer, lenient, WORDS + "\nBe strict.")
     other.judge(twice, tmp_path)
     assert len(requested.requests) == 2
@@ -83,10 +85,8 @@ def test_equal_prompts_are_judged_once_and_saved(results, tokenizer, tmp_path):
 
 def test_a_judge_without_a_verdict_is_unclear_beside_the_score(results, tokenizer):
     judge, _ = opened(tokenizer, lambda prompt: Reply("CORRECT" if "capital" in prompt else "I would rather not say."))
-    judgement = judge.judge(results)
-    assert [verdict and verdict.value for verdict in judgement.verdicts] == [None, 1, None, None]
-    assert judgement.summary(results).endswith("overwrite: the rule agrees on 0.0 %")
-    rows = to_frame(results).assign(policy="p", chunks=1, **judgement.columns)
+    rows = to_frame(results).assign(policy="p", chunks=1, **judge.judge(results))
+    assert rows["model_verdict"].fillna(-1).tolist() == [-1, 1, -1, -1]
     assert table(rows)["judge"].tolist() == ["contains", "wise"]
     assert table(rows)["1 chunks"].iloc[1].endswith("(n=1), 1 failed, 2 unclear")
     assert overview(rows)[["judge", "n"]].values.tolist() == [["contains", 4], ["wise", 4]]
@@ -95,16 +95,16 @@ def test_a_judge_without_a_verdict_is_unclear_beside_the_score(results, tokenize
         raise BackendError("no reply")
 
     judge, _ = opened(tokenizer, broken)
-    assert judge.judge(results).verdicts[0].reply == "BackendError: no reply"
+    assert judge.judge(results)["model_judge_reply"][0] == "BackendError: no reply"
 
 
 @pytest.mark.parametrize(
     ("reply", "value"),
     [
         ("CORRECT", 1), ("INCORRECT", 0), ("**Incorrect.**", 0), ("It names Porto.\nINCORRECT", 0), ("yes", 1),
-        ("Verdict: CORRECT", 1), ("**Verdict:** no", 0),
+        ("**Verdict:** no", 0),
         ("not correct", None), ("", None), ("It is CORRECT, not INCORRECT.", None), ("CORRECT or INCORRECT?", None),
-        ("corrected", None), ("CORRECT? No.", None), ("Correct?", None), ("CORRECT\nIt names another code.", None),
+        ("Correct?", None), ("CORRECT\nIt names another code.", None),
         ("Wrong: the correct value is 5.", None),
     ],
 )  # fmt: skip
@@ -126,5 +126,4 @@ def test_a_function_in_a_file_words_the_prompts_of_a_benchmark(tokenizer, tmp_pa
     agent = opened(tokenizer, lambda prompt: Reply("yes" if "own: " in prompt else "no"))[0]._agent
     monkeypatch.setattr(model_judge, "open_agent", lambda *_, **__: agent)
     judgement = open_judge("wise", prompt=f"{file}:ask").judge(results)
-    assert judgement.judge == "wise (bench)"
-    assert [verdict and verdict.value for verdict in judgement.verdicts] == [1, 1, 1, None]
+    assert (judgement["model_judge"], judgement["model_verdict"]) == ("wise (bench)", [1, 1, 1, None])

@@ -60,15 +60,6 @@ def test_a_grid_is_a_line_per_point_and_counts_nothing_twice(grid: Path) -> None
     ]
 
 
-def test_differences_from_a_chosen_baseline(grid: Path) -> None:
-    found = against(gather_rows(grid), "small, memory 16, temperature 0")
-    assert found[["right", "difference", "n"]].values.tolist() == [
-        ["small, memory 8, temperature 0", -0.5, 2],
-        ["small, memory 8, temperature 0.7", -0.5, 2],
-        ["small, memory 16, temperature 0.7", 0.0, 2],
-    ]
-
-
 def test_two_readers_of_a_policy_are_paired(kept: Result, lost: Result) -> None:
     rows = frame([kept, replace(kept, reader="blind"), replace(kept, reader="gated", score=lost.score)])
     assert paired(rows, "small", "small, gated")["difference"].tolist() == [-1.0]
@@ -137,17 +128,6 @@ def test_terminal_tables_begin_with_all_tasks(kept: Result, lost: Result) -> Non
     ]
 
 
-def test_documents_of_no_set_length_have_a_column(kept: Result, lost: Result) -> None:
-    made = table(frame([kept, replace(lost, example=replace(lost.example, metadata={}))]))
-    assert made.iloc[0].to_dict() == {
-        "policy": "small",
-        "reader": "overwrite",
-        "judge": kept.example.rule,
-        "4 chunks": "100.0 % [20.7, 100.0] (n=1)",
-        "of no set length": "0.0 % [0.0, 79.3] (n=1)",
-    }
-
-
 def test_two_questions_of_one_number_about_one_document_are_two(kept: Result) -> None:
     both = [about(kept, "heron?"), replace(about(kept, "fox?", task="other"), score=replace(kept.score, value=0.0))]
     rows = pd.concat([frame(both, name) for name in ("left", "right")], ignore_index=True)
@@ -202,9 +182,3 @@ def test_a_question_in_a_file_of_another_name_replaces_itself_alone(kept: Result
         save_rows(frame([result], file=file), tmp_path, "small")
     saved = pd.read_parquet(tmp_path / "small.parquet")
     assert saved["file"].tolist() == ["b.parquet", "c.parquet", "d.parquet"]
-
-
-def test_rows_are_not_added_to_a_file_of_something_else(kept: Result, tmp_path: Path) -> None:
-    pd.DataFrame({"example": ["one"]}).to_parquet(tmp_path / "small.parquet")
-    with pytest.raises(ValueError, match=r"small\.parquet"):
-        save_rows(frame([kept]), tmp_path, "small")

@@ -93,11 +93,6 @@ def test_a_result_is_a_row_of_the_declared_columns(kept, lost):
     assert list(to_frame([]).columns) == list(COLUMNS)
 
 
-def test_a_document_without_text_has_no_depth(kept):
-    assert kept.row()["depth"] > 0
-    assert replace(kept, example=replace(kept.example, document="")).row()["depth"] is None
-
-
 def test_a_model_that_always_fails_has_failed_and_is_not_at_0(kept):
     gone = [replace(kept, trace=None, score=None, error="BackendError: gone", example=replace(kept.example, id=str(i)))
             for i in range(3)]  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -17,7 +16,6 @@ from memagent_lib.evaluation import (
     to_frame,
     turns_to_frame,
 )
-from memagent_lib.inspector import Readings
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.readers import SHARED_QUESTION, reader_named
 from memagent_lib.trace import Reply
@@ -157,18 +155,3 @@ def test_readers_with_a_memory_can_share_a_reading(encoder, reader):
 def test_readers_without_a_memory_answer_each_question_alone(encoder):
     found = read(encoder, questions("owl", "otter"), Scripted(reply), reader="blind")
     assert [(result.sharing, len(result.trace.turns)) for result in found] == [(None, 1), (None, 1)]
-
-
-def test_a_result_read_once_for_all_survives_its_record(encoder):
-    (found, _) = read(encoder, questions("owl", "otter"), Scripted(reply))
-    record = json.loads(json.dumps(found.to_record()))
-    assert Result.from_record(record, found.example.document) == found and Result.from_record(record).sharing == (2, 0)
-
-
-def test_the_inspector_names_how_many_questions_share(encoder):
-    found = read(encoder, questions("owl", "otter"), Scripted(reply))
-    rows = to_frame(found).set_index("example")
-    for entry in Readings({"p": found}).catalog():
-        assert entry["sharing"] == "read once for 2 questions, which divide its cost"
-        row = rows.loc[entry["example"]]
-        assert (entry["turns"], entry["tokens"]) == (row["turns"], row["prompt_tokens"] + row["reply_tokens"])

@@ -89,43 +89,16 @@ def test_ideal_memories_answer_every_document_and_hold_no_more(teacher, kind):
     assert max(sizes) == needed[kind]
 
 
-RECITALS = {
-    "needle": (("red fox",), ["code red fox maple"], "code red fox maple", "maple"),
-    "none": (("red owl",), ["code red fox maple"], "code red owl unknown", "unknown"),
-    "update": (
-        ("red fox",),
-        ["code red fox maple", "code red owl bell", "code red fox lemon"],
-        "code red fox lemon",
-        "lemon",
-    ),
-    "multivalue": (
-        ("red fox",),
-        ["code red fox maple", "code red owl bell", "code red fox lemon"],
-        "code red fox maple, code red fox lemon",
-        "maple, lemon",
-    ),
+RECITALS = {  # what the memory lacks is unknown
+    "needle": (("red owl",), ["code red fox maple"], "code red owl unknown", "unknown"),
     "multikey": (
-        ("red owl", "red fox"),
-        ["code red fox maple"],
-        "code red owl unknown, code red fox maple",
-        "unknown, maple",
+        ("red owl", "red fox"), ["code red fox maple"], "code red owl unknown, code red fox maple", "unknown, maple"
     ),
-    "bridge": (("red fox",), ["code Ada bell", "keeper red fox Ada"], "keeper red fox Ada, code Ada bell", "bell"),
-    "lead only": (("red fox",), ["code Ada bell", "keeper red owl Ada"], "keeper red fox unknown", "unknown"),
+    "bridge": (("red fox",), ["code Ada bell", "keeper red owl Ada"], "keeper red fox unknown", "unknown"),
     "chain": (
-        ("Ada",),
-        ["friend Ada Ben", "friend Ben Eva", "code Eva bell", "code Ben lily"],
-        "friend Ada Ben, friend Ben Eva, code Eva bell",
-        "bell",
+        ("Ada",), ["friend Ada Ben", "friend Eva Ben", "code Eva lily"], "friend Ada Ben, code Ben unknown", "unknown"
     ),
-    "broken chain": (
-        ("Ada",),
-        ["friend Ada Ben", "friend Eva Ben", "code Eva lily"],
-        "friend Ada Ben, code Ben unknown",
-        "unknown",
-    ),
-}
-KINDS = {"none": "needle", "lead only": "bridge", "broken chain": "chain"}
+}  # fmt: skip
 
 
 def statements(lines):
@@ -135,15 +108,10 @@ def statements(lines):
 @pytest.mark.parametrize("case", RECITALS)
 def test_an_answer_recites_what_the_memory_allows(case):
     keys, memory, recited, box = RECITALS[case]
-    reply = answer_from(Question(QuestionKind(KINDS.get(case, case)), keys, (), ()), statements(memory))
+    reply = answer_from(Question(QuestionKind(case), keys, (), ()), statements(memory))
     assert reply == " ".join([*statements(recited.split(", ")), rf"\boxed{{ {box}}}"])
 
 
 def test_every_word_of_the_world_is_one_token(teacher):
     assert len({word.lower() for word in WORDS}) == len(WORDS)
     assert all(teacher.tokenizer.count(f" {word}") == 1 for word in WORDS)
-
-
-def test_turns_are_a_function_of_the_generator(teacher):
-    one, other = ([teacher.turn(rng, 64) for _ in range(20)] for rng in (random.Random(3), random.Random(3)))
-    assert one == other

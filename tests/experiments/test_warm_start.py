@@ -22,14 +22,3 @@ def test_a_warm_start_is_a_function_of_its_seed_and_wording(tmp_path, monkeypatc
     assert AgentSettings.load(tmp_path / "other") == replace(READING, template="chunk_first")
     assert torch.equal(one.lm_head.weight, again.lm_head.weight)
     assert not torch.equal(one.lm_head.weight, other.lm_head.weight)
-
-
-def test_ideal_memories_continue_a_warm_start_in_its_wording(tmp_path, monkeypatch):
-    monkeypatch.setattr(warm_start, "PHASES", (Phase(24, 1, drill=1.0),))
-    monkeypatch.setattr(warm_start, "AWARE", (Phase(32, 1),))
-    make(tmp_path / "start", template="chunk_first")
-    make(tmp_path / "bound", aware=tmp_path / "start")
-    start, bound = (AutoModelForCausalLM.from_pretrained(tmp_path / name) for name in ("start", "bound"))
-    assert AgentSettings.load(tmp_path / "bound") == replace(READING, template="chunk_first")
-    moved = (start.lm_head.weight - bound.lm_head.weight).abs().max()
-    assert 0 < moved < 0.01, "one step away, not born again"

@@ -12,7 +12,7 @@ from IPython.utils.capture import capture_output
 from memagent_lib.evaluation import Result
 from memagent_lib.inspector import Readings, document, show, to_html
 from memagent_lib.inspector.readings import word_changes
-from memagent_lib.inspector.static_pages import marked, still
+from memagent_lib.inspector.static_pages import still
 from memagent_lib.pages import Page, SavedCopy
 
 
@@ -28,18 +28,6 @@ def test_word_changes_put_together_are_both_memories() -> None:
     assert "".join(text for text, change in pieces if change != "new") == before
     assert "".join(text for text, change in pieces if change != "gone") == after
     assert [text for text, change in pieces if change == "gone"] == ["bold", "4711"]
-
-
-def test_marked_pieces_are_the_text_and_overlaps_are_joined() -> None:
-    pieces = marked("abcdefgh", [(-3, 1), (2, 5), (4, 6), (7, 99)])
-    assert "".join(text for text, _ in pieces) == "abcdefgh"
-    assert "".join(text if inside else "." for text, inside in pieces) == "a.cdef.h"
-
-
-def test_turns_and_chunks_are_counted_from_one(lost) -> None:
-    body = page(lost).body
-    assert re.findall(r"turn (\d): chunk (\d)", body) == [(n, n) for n in "1234"]
-    assert "turn 5: the answer" in body and "turn 0" not in body
 
 
 def test_turns_that_do_not_matter_are_left_out_and_counted(long_reading) -> None:

@@ -133,13 +133,6 @@ def test_a_recalled_memory_is_not_struck_out(lost, saved):
     assert "".join(text for text, change in changes if change == "new") == ", the owl bold"
 
 
-def test_phrases_have_the_turns_they_came_and_went(both):
-    readings = Readings(both)
-    (found,) = readings.phrases(key_of(readings, "before", "lost"))["phrases"]
-    assert (found["text"], found["brought"]) == ("The code of the bold owl is 4711", 1)
-    assert found["dropped"] is not None
-
-
 def test_it_opens_on_the_first_loss_beside_a_success(kept, lost):
     other = replace(lost, example=replace(lost.example, id="other"))
     never = replace(
@@ -156,22 +149,6 @@ def test_it_opens_on_the_first_loss_beside_a_success(kept, lost):
     by_luck = replace(lost, score=kept.score)  # right, and its fact was lost too
     readings = Readings({"before": [lost, other], "after": [by_luck, right]})
     assert readings.entry(readings.opening()["key"])["example"] == "other"
-
-
-def test_where_it_opens_is_checked(both):
-    readings = Readings(both)
-    for wrong in ({"policy": "trained"}, {"beside": "trained"}):
-        with pytest.raises(ValueError, match="'trained'"):
-            readings.opening(**wrong)
-    with pytest.raises(InspectorError):
-        show({"before": []})
-
-
-def test_search_looks_into_questions_answers_and_memories(both):
-    readings = Readings(both)
-    assert readings.search("MOLE IS 9") == [key_of(readings, "before", "lost")]
-    assert len(readings.search("bold owl")) == 3
-    assert readings.search("no such words") == []
 
 
 def test_the_widget_answers_requests_and_reports_errors(both):

@@ -79,7 +79,7 @@ def test_what_failed_differs_or_is_elsewhere_is_a_warning(evaluated, workspace, 
     for part in ("versions of the code are mixed", "the server went away", "different questions"):
         assert any(part in warning for warning in found.warnings), part
     readings, missing = readings_of(found)
-    assert "of another machine" in missing and list(readings) == ["broken"]
+    assert "of another machine" in missing and not readings
 
 
 def test_a_sweep_has_its_own_store_and_names_its_unfinished_points(evaluated, workspace, tmp_path, capsys) -> None:

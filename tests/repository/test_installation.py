@@ -109,19 +109,3 @@ def test_data_read_and_evaluate_end_with_their_results(memagent, workbench):
         run(memagent, "evaluate", "runs/test_2.parquet", "--out", "runs/scores", *model, cwd=workbench)
     assert list(pd.read_parquet(workbench / "runs" / "scores" / "small.parquet")["score"]) == [1.0] * 3
     assert (workbench / "runs" / "scores" / "inspector.html").is_file()
-
-
-def test_default_paths_are_found_outside_of_the_workbench(memagent, tmp_path):
-    size = ["--chunks", "2", "--chunk-tokens", "96"]
-    run(
-        memagent,
-        "data",
-        "experiments/pocket/world.py:pocket_needle",
-        *size,
-        "--n",
-        "2",
-        "--out",
-        "a.parquet",
-        cwd=tmp_path,
-    )
-    assert len(pd.read_parquet(tmp_path / "a.parquet")) == 2

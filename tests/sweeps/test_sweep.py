@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
@@ -19,7 +18,7 @@ from waiting import has_ended, wait_for
 from memagent_lib.cli import main
 from memagent_lib.paths import PACKAGE
 from memagent_lib.provenance import code_hash
-from memagent_lib.sweeps import SweepError, SweepSpec, SweepStage, gather_sweep, run_sweep, show_sweep
+from memagent_lib.sweeps import SweepError, SweepSpec, SweepStage, gather_sweep, run_sweep
 from memagent_lib.sweeps.runner import only_sweep_in, plan
 from memagent_lib.tracking import Experiment, TrackingError, load_runs
 
@@ -162,7 +161,7 @@ def test_a_finished_point_whose_run_is_elsewhere_is_no_gap(workspace: Path, tmp_
         gather_sweep(tmp_path)
 
 
-def test_a_failed_point_stops_no_other_and_retry_runs_it_again(notebook, spec, workspace: Path, capsys) -> None:
+def test_a_failed_point_stops_no_other_and_runs_again(notebook, spec, workspace: Path, capsys) -> None:
     fails = """
 import os, pathlib, signal
 if not pathlib.Path(folder, 'mended').exists():
@@ -181,16 +180,8 @@ if not pathlib.Path(folder, 'mended').exists():
         "[1/4] grid x=2 started",
         "[1/4] grid x=2 failed: AssertionError: x is 2 (cell 4 of grid--x=2.ipynb)",
     ]
-    assert not show_sweep(workspace / "s")
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["grid", "x=1", "finished"] in [row[:3] for row in rows] and ["later", "not", "run"] in rows
-    with only_sweep_in(workspace / "s"):
-        show_sweep(workspace / "s")
-    assert f"running, process {os.getpid()}" in capsys.readouterr().out
-
     (workspace / "s/mended").touch()
-    assert run_sweep(sweep).frame["status"].tolist() == ["finished", "failed", "failed", "not run"]
-    assert run_sweep(sweep, retry=True).ok
+    assert run_sweep(sweep).ok
     assert lines(workspace) == ["1", "2", "2", "3", "3"] and lines(workspace, "later") == ["1"]
     statuses = load_runs(Experiment.open(workspace), "params.x = '2'")["status"].tolist()
     assert statuses == ["FINISHED", "FAILED"]
@@ -217,12 +208,9 @@ def test_what_cannot_run_is_refused_before_anything_starts(notebook, spec, works
     ("text", "named"),
     [
         ("notebok = 'x'", "notebok"),
-        ("[[stage]]\nname = 'a'\nnotebook = 'x'\ngird = {}", "gird"),
         ("[[stage]]\nname = 'a'", "notebook"),
-        ("workers = 'two'\nnotebook = 'x'", "workers"),
         ("notebook = 'x'\ngrid.x = 3", "grid.x"),
         ("grid.x = [1]\n[[stage]]\nnotebook = 'x'", "grid"),
-        ("x = [", "TOML"),
         ("", "stages"),
     ],
 )
@@ -276,7 +264,7 @@ with only_sweep_in(Path(sys.argv[1])):
         [sys.executable, "-c", hold, str(workspace / "s")], stdout=subprocess.PIPE, text=True
     ) as holder:
         holder.stdout.readline()
-        with pytest.raises(SweepError, match=str(holder.pid)):
+        with pytest.raises(SweepError, match="is running in"):
             run_sweep(sweep)
         assert main(["demo", "--out", str(workspace / "s")]) == 2
         holder.kill()

@@ -131,14 +131,6 @@ def test_a_model_judge_has_rows_of_its_own_with_what_is_unclear(board, workspace
     assert any("2 judges" in note for note in different_kinds(leaderboard(Experiment.open(workspace))))
 
 
-def test_two_models_of_one_name_are_told_apart(board, workspace: Path) -> None:
-    for weights in ("aaaa", "bbbb"):
-        logged(board, workspace, "final", weights=weights)
-    found = leaderboard(Experiment.open(workspace))
-    of_two = found[(found["policy"] == "final") & (found["reader"] == "blind")]
-    assert sorted(of_two["settings"]) == ["memory 60, weights aaaa", "memory 60, weights bbbb"]
-
-
 def test_runs_whose_rows_are_missing_or_damaged_are_named(board, workspace: Path, tmp_path: Path) -> None:
     experiment = Experiment.open(workspace)
     (tmp_path / "results.parquet").write_bytes(b"PAR1")

