@@ -1,6 +1,5 @@
 """Evaluation: examples x agent, errors apart from wrong answers, and a journal (design, invariants 9 and 11)."""
 
-import asyncio
 import re
 from dataclasses import replace
 from functools import partial
@@ -125,28 +124,6 @@ def test_a_reading_that_was_cut_short_continues_at_its_turn(needle_encoder, need
     assert whole.trace == fresh.trace and whole.score == fresh.score
 
 
-class _Timed(Scripted):
-    """A backend whose replies take 0.1 s, and that fails from a given request on."""
-
-    def __init__(self, fails_from=99):
-        super().__init__(_careful)
-        self.fails_from = fails_from
-
-    async def complete(self, request):
-        if len(self.requests) >= self.fails_from:
-            raise BackendError("gone")
-        await asyncio.sleep(0.1)
-        return await super().complete(request)
-
-
-def test_an_interrupted_reading_has_the_seconds_of_all_turns(needle_encoder, needles, tmp_path):
-    for fails_from in (3, 99):
-        agent = Agent(needle_encoder, _Timed(fails_from))
-        (result,) = evaluate(agent, needles[:1], folder=tmp_path, progress=False)
-    assert len(result.trace.turns) == 4 and len(agent.backend.requests) == 1
-    assert result.seconds >= sum(turn.reply.seconds for turn in result.trace.turns) >= 0.4
-
-
 def test_only_what_changes_a_reply_is_read_again(needle_encoder, needles, tmp_path, monkeypatch):
     def requests(agent_of=lambda backend: Agent(needle_encoder, backend), examples=needles[:2]):
         backend = Scripted(_careful)
@@ -168,24 +145,6 @@ def test_only_what_changes_a_reply_is_read_again(needle_encoder, needles, tmp_pa
     assert len(list(tmp_path.glob("overwrite-*.jsonl"))) == 3 and len(list(tmp_path.glob("blind-*.jsonl"))) == 1
     monkeypatch.setattr(evaluator, "code_of_replies", lambda: "changed")
     assert requests()[0] == 8, "with other code, a new file is begun"
-
-
-def test_examples_are_fetched_no_faster_than_they_are_read(needle_encoder, needles):
-    fetched, answered = [], []
-
-    def reply(text: str) -> str:
-        if "Write the answer" in text:
-            answered.append(text)
-        return _careful(text)
-
-    def examples():
-        for example in needles:
-            fetched.append(len(answered))
-            yield example
-
-    results = evaluate(Agent(needle_encoder, Scripted(reply)), examples(), concurrency=2, progress=False)
-    assert [r.example.id for r in results] == [e.id for e in needles]
-    assert all(number - done <= 2 for number, done in enumerate(fetched))
 
 
 def test_documents_without_room_are_left_out_and_all_else_stays(needle_encoder, needles, tmp_path, monkeypatch):

@@ -49,11 +49,6 @@ def test_questions_that_agree_count_as_their_documents():
     assert found.low < share.low and found.high > share.high
 
 
-def test_questions_on_one_document_count_as_one():
-    found = rate([1.0, 0.0] * 100, ["book"] * 200)
-    assert (found.low, found.high) == wilson(0.5, 1)[1:3] and (found.n, found.documents) == (200, 1)
-
-
 def test_a_document_with_most_questions_counts_nearly_alone():
     """300 questions on a book and one on each of nine: whether they agree or not, there is little but the book."""
     documents = ["book"] * 300 + list(range(9))

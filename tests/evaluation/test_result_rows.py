@@ -170,15 +170,3 @@ def test_adding_replaces_rows_of_the_same_settings_and_names_them(kept: Result, 
     assert saved[["example", "settings"]].values.tolist() == [
         ["lost", '{"memory_tokens": 16}'], ["lost", '{"memory_tokens": 8}'], ["kept", '{"memory_tokens": 8}'],
     ]  # fmt: skip
-
-
-def test_a_question_in_a_file_of_another_name_replaces_itself_alone(kept: Result, tmp_path: Path) -> None:
-    for file, result in {
-        "a.parquet": about(kept, "q"),
-        "b.parquet": about(kept, "q", rule="contains"),
-        "c.parquet": replace(about(kept, "q"), reader="blind"),
-        "d.parquet": about(kept, "q"),
-    }.items():
-        save_rows(frame([result], file=file), tmp_path, "small")
-    saved = pd.read_parquet(tmp_path / "small.parquet")
-    assert saved["file"].tolist() == ["b.parquet", "c.parquet", "d.parquet"]

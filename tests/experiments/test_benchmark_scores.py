@@ -7,7 +7,6 @@ import uuid
 from dataclasses import replace
 
 import pandas as pd
-import pytest
 
 from experiments.scores.benchmarks import AVERAGE_OF_TEN, PUBLISHED, RULER_TASKS, benchmark_rows, benchmark_table
 from memagent_lib.evaluation import Result, to_frame
@@ -83,21 +82,6 @@ def test_benchmarks_have_their_own_metrics_and_published_numbers(kept):
     )
     cells = table.loc[("RULER average", "published: RL-MemAgent-14B (arXiv 2507.02259 v1)"), "8K"]
     assert cells == "97.5" or cells == "97.4"
-
-
-@pytest.mark.parametrize(
-    ("made", "tokens", "length"),
-    [
-        ({"chunks": 4, "chunk_tokens": 96}, (321, 345, 380), "512"),
-        ({}, (950, 990), "1K"),
-        ({}, (8000, 8300, 11_300), "8K"),
-        ({}, (2**21,), "2M"),
-    ],
-)
-def test_documents_of_one_file_share_a_column_at_any_length(kept, made, tokens, length):
-    results = [of_task(kept, "vt", "match_all", "7", ("7",), round(4.4 * n)) for n in tokens]
-    results = [replace(r, example=replace(r.example, metadata=made)) for r in results]
-    assert set(benchmark_rows(results)["length"]) == {length}
 
 
 def test_a_document_left_early_keeps_its_length(kept):

@@ -106,12 +106,3 @@ def test_the_same_document_answers_a_question_about_a_decoy(kind, pocket_tokeniz
         assert set(solve(decoy.question, decoy.document)) == set(decoy.answers)
         evidence = " ".join(decoy.document[start:end] for start, end in decoy.evidence)
         assert set(solve(decoy.question, evidence)) == set(decoy.answers)
-
-
-def test_a_bad_parameter_is_refused(pocket_tokenizer):
-    with pytest.raises(ValueError, match="ask must be one of needle"):
-        list(make(pocket_task("needle"), 1, 0, pocket_tokenizer, chunks=1, ask="haystack"))
-    with pytest.raises(ValueError, match=r"apart must be at most 0\.2.*got 0\.3"):
-        list(make(pocket_task("update"), 1, 0, pocket_tokenizer, chunks=8, apart=0.3))
-    with pytest.raises(ValueError, match="whole chunks"):
-        list(make(pocket_task("needle"), 1, 0, pocket_tokenizer, length_tokens=500))

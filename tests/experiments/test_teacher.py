@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from experiments.pocket.teacher import MEMORY_STATEMENTS, Shares, Teacher, answer_from, ideal
+from experiments.pocket.teacher import MEMORY_STATEMENTS, Teacher, answer_from, ideal
 from experiments.pocket.word_tokenizer import build_tokenizer
-from experiments.pocket.world import WORDS, Crowd, Question, QuestionKind, Triple, disjoint_questions, document
+from experiments.pocket.world import Crowd, Question, QuestionKind, Triple, disjoint_questions, document
 from memagent_lib.data import Length
 from memagent_lib.text import Tokenizer
 
@@ -43,30 +43,6 @@ def test_what_is_copied_does_not_depend_on_the_question(teacher, several):
     share = sum(needed) / len(needed)
     base = sum(others) / len(others)
     assert len(needed) > 500 and abs(share - base) < 0.06
-
-
-def test_a_direct_answer_is_from_the_text_or_unknown(teacher):
-    """Half-matching statements are no answer, and a value is never made up."""
-    rng = random.Random(5)
-    unknown = []
-    half_matching = 0
-    for _ in range(600):
-        turn = teacher.turn(rng, 96, Shares(direct=1.0))
-        fields, reply = parts(teacher, turn)
-        assert turn.kind == "direct" and not fields["Memory"]
-        stated = STATEMENT.findall(fields["Text"])
-        recited = STATEMENT.findall(reply)
-        assert all(statement in stated or " is unknown." in statement for statement in recited)
-        unknown.append("boxed{ unknown" in reply)
-        key = re.fullmatch(r"What is the code of the (\w+) (\w+)\?", fields["Question"])
-        if key:
-            keyed = [
-                statement for statement in stated if statement.startswith(f"The code of the {key[1]} {key[2]} is ")
-            ]
-            assert recited == (keyed or [f"The code of the {key[1]} {key[2]} is unknown."])
-            half_matching += any((key[1] in statement) != (key[2] in statement) for statement in stated)
-    assert 0.2 < sum(unknown) / len(unknown) < 0.6
-    assert half_matching > 50
 
 
 @pytest.mark.parametrize("kind", QuestionKind)
@@ -110,8 +86,3 @@ def test_an_answer_recites_what_the_memory_allows(case):
     keys, memory, recited, box = RECITALS[case]
     reply = answer_from(Question(QuestionKind(case), keys, (), ()), statements(memory))
     assert reply == " ".join([*statements(recited.split(", ")), rf"\boxed{{ {box}}}"])
-
-
-def test_every_word_of_the_world_is_one_token(teacher):
-    assert len({word.lower() for word in WORDS}) == len(WORDS)
-    assert all(teacher.tokenizer.count(f" {word}") == 1 for word in WORDS)

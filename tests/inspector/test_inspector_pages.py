@@ -7,13 +7,11 @@ from base64 import b64decode
 from dataclasses import replace
 from pathlib import Path
 
-from IPython.utils.capture import capture_output
-
 from memagent_lib.evaluation import Result
 from memagent_lib.inspector import Readings, document, show, to_html
 from memagent_lib.inspector.readings import word_changes
 from memagent_lib.inspector.static_pages import still
-from memagent_lib.pages import Page, SavedCopy
+from memagent_lib.pages import Page
 
 
 def page(*results: Result) -> Page:
@@ -44,16 +42,6 @@ def test_of_a_long_reading_several_turns_share_a_bar(long_reading) -> None:
     assert bars[0] == ("ahead", "0.00", "turns 1 to 3: not read yet") and bars[1][2].endswith("not read yet; cut")
     assert bars[367][::2] == ("lost", "turns 1,102 to 1,104: noted and lost")  # the worst of the three
     assert [bar[1] for bar in bars[-2:]] == ["598.00", "599.00"] and bars[366][0] == "present"
-
-
-def test_prices_in_a_document_are_no_formulas(kept) -> None:
-    """JupyterLab's MathJax ignores what has this class."""
-    costly = document(replace(kept.example, question="Why $5 and not $6?"))
-    assert costly._repr_html_().startswith('<div class="mathjax_ignore">') and "Why $5 and not $6?" in costly.body
-    with capture_output() as captured:
-        copy = SavedCopy(costly, "live", {"text/plain": "widget"}, {})
-        copy.update(costly, 1)
-    assert all('<div class="mathjax_ignore">' in out.data["text/html"] for out in captured.outputs[1:])
 
 
 def test_text_of_documents_and_memories_is_never_markup(lost) -> None:

@@ -56,14 +56,6 @@ def test_the_catalog_puts_failures_first_with_their_fates(both):
     assert [e["fates"] for e in entries] == [["noted and lost"], ["in memory"], ["in memory"]]
 
 
-def test_cut_memories_and_evidence_never_noted_are_tagged(long_reading):
-    cut = long_reading(turns=40, noted=10, lost=20, cut=30)
-    never = long_reading(turns=40, noted=10, lost=10, cut=0)
-    one, other = Readings({"p": [cut]}).catalog() + Readings({"p": [never]}).catalog()
-    assert one["fates"] == ["noted and lost", "memory cut at its limit"]
-    assert "read but never noted" in other["fates"]
-
-
 def test_a_story_is_small_and_whole(long_reading):
     readings = Readings({"p": [long_reading(turns=724, noted=100, lost=400, cut=50)]})
     story = readings.story(key_of(readings, "p", "long"))
@@ -236,20 +228,3 @@ def test_runs_open_by_id_and_an_unknown_one_is_one_line(both, workspace, monkeyp
         pass
     with pytest.raises(InspectorError, match="no artifact 'results'"):
         show(bare.id, tracking=workspace)
-
-
-def policies_of(page: Inspector) -> list[str]:
-    return list(dict.fromkeys(entry["policy"] for entry in page.catalog))
-
-
-def test_folders_and_files_with_one_reading_are_told_apart(kept, lost, tmp_path, monkeypatch):
-    from memagent_lib.evaluation import write_results
-
-    monkeypatch.setenv("JPY_SESSION_NAME", "notebook")
-    folders = [tmp_path / name / "readings" for name in "ab"]
-    for folder in folders:
-        write_results([kept, lost], folder)
-    assert policies_of(show(folders)) == ["a/readings", "b/readings"]
-    (folders[0] / "results.jsonl").rename(folders[1] / "overwrite-1.jsonl")
-    one = show(folders[1])
-    assert policies_of(one) == ["readings, overwrite-1", "readings, results"] and len(one.catalog) == 4

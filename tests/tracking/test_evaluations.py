@@ -113,15 +113,6 @@ def test_each_reader_of_each_policy_has_score_and_cost(board) -> None:
     assert "test_2.parquet" in note and "2 judges, 2 versions of the code" in note
 
 
-def test_a_run_of_several_tasks_has_a_first_row_over_them(board, workspace: Path) -> None:
-    tasks = dict(zip(("needle-2x200-5-0", "needle-2x200-5-1", "needle-2x200-5-2"), ("b", "a", "a"), strict=True))
-    logged(board, workspace, "tasks", task=lambda rows: rows["example"].map(tasks).fillna("a"))
-    found = leaderboard(Experiment.open(workspace))
-    assert found["task"].tolist() == ["all tasks"] * 2 + ["a"] * 2 + ["b"] * 2 + ["needle"] * 4
-    assert found[["policy", "scored", "accuracy"]].values.tolist()[:2] == [["tasks", 3, 1.0]] * 2
-    assert found[["file", "chunks"]].isna().all(axis="columns").tolist() == [True] * 2 + [False] * 8
-
-
 def test_a_model_judge_has_rows_of_its_own_with_what_is_unclear(board, workspace: Path) -> None:
     logged(board, workspace, "judged", model_judge="wise", model_verdict=lambda rows: [0.0, None] * (len(rows) // 2))
     found = leaderboard(Experiment.open(workspace))

@@ -37,7 +37,6 @@ from memagent_lib.tracking import (
     log_agent,
     log_readings,
     log_results,
-    policy_name,
     rows_file,
 )
 
@@ -225,20 +224,6 @@ def test_the_machine_is_measured_while_a_run_works(workspace: Path, monkeypatch:
         wait_for(lambda: run.experiment.client.get_run(run.id).data.metrics)
     assert history(run, "system/cpu_utilization_percentage")
     assert "SystemMetricsMonitor" not in {thread.name for thread in threading.enumerate()}
-
-
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [
-        ("Qwen/Qwen2.5-7B-Instruct", "Qwen2.5-7B-Instruct"),
-        ("experiments/pocket/trained/", "trained"),
-        ("runs/demo/train/model", "demo/train"),
-        ("runs/prose/rl/adapter", "prose/rl"),
-        ("model", "model"),
-    ],
-)
-def test_a_trained_policy_is_called_by_its_run(model, name):
-    assert policy_name(model) == name
 
 
 def test_two_policies_never_share_a_file_of_rows() -> None:
