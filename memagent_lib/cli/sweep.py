@@ -28,7 +28,7 @@ MLflow and JupyterLab on it:   {lab}"""
 
 
 @click.command()
-@click.argument("file")
+@click.argument("file", metavar="FILE.toml")
 @click.option("--workers", metavar="N", type=int, help="Points run at the same time.  [default: the file's number]")
 def sweep(file: str, workers: int | None) -> int:
     """Run the notebooks of FILE.toml over a grid, a list of points or stages.

@@ -137,8 +137,5 @@ def open_judge(model: str, backend: str = "vllm", *, prompt: str | Path = "", **
         words = Path(prompt or PROMPT_FILE).read_text(encoding="utf-8-sig")
         worded_by, prompt_hash = worded(words), digest(words)[:16]
     smallest = Budget(chunk_tokens=1, memory_tokens=1, answer_tokens=1, question_tokens=1)  # the judge sets its own
-    try:
-        agent = open_agent(model, backend, reader=blind, template="short", budget=smallest, **options)
-    except (OSError, ValueError) as failure:
-        raise ValueError(f"the judge {model!r}: {failure}") from failure
+    agent = open_agent(model, backend, reader=blind, template="short", budget=smallest, **options)
     return ModelJudge(name, agent, worded_by, prompt_hash)

@@ -86,7 +86,7 @@ class Result:
 
     ``sharing`` is set if the document was read before its questions were known, once for all of them; ``seconds`` then
     has this question's part of the reading. ``left_out`` describes a document whose text is not stored. ``code`` is the
-    version of the code that read and judged (:func:`~memagent_lib.evaluation.result_code.code_of_results`); the default
+    version of the code that read and judged (:func:`~memagent_lib.evaluation.results.code_of_results`); the default
     is the current version.
     """
 

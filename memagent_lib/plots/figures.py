@@ -128,12 +128,11 @@ def memory_by_turn(traces: pd.DataFrame) -> Axes:
     if reads.empty:
         return without_data(ax, title, "no reading has a memory")
     reads = reads.astype({"reply_tokens": float})
-    if "policy" not in reads:
+    if "policy" in reads:
+        lines = map(line_name, reads["policy"], reads["reader"])
+        reads = reads.assign(policy=list(lines))
+    else:
         reads = reads.assign(policy="memory")
-    if "reader" in reads:
-        pairs = zip(reads["policy"], reads["reader"], strict=True)
-        reads = reads.assign(policy=[line_name(policy, reader) for policy, reader in pairs])
-    captions = []
     for name, colour in style.colours_of(reads["policy"]).items():
         group = reads[reads["policy"] == name]
         tokens = group.groupby("turn")["reply_tokens"]
@@ -149,6 +148,7 @@ def memory_by_turn(traces: pd.DataFrame) -> Axes:
         put_legend(ax)
     # Turn 1 has every reading; later turns only those of long documents.
     counts = reads.groupby(["policy", "turn"]).size()
+    captions = []
     if counts.max() > 1:
         captions.append(f"{style.sample_sizes('readings per turn', counts)}; mean and middle 80 %")
     if (reads["finish_reason"] == "length").any():
@@ -252,11 +252,10 @@ def accuracy_by_depth(results: pd.DataFrame, bins: int = 5) -> Axes:
     lines = lines_of(results)
     if len(lines) > 1:
         raise ValueError(f"a heat map takes one line, got {', '.join(map(repr, lines))}; select one")
-    if "depth" not in results or results["depth"].isna().all():
-        return without_data(new_plot(6.0, 1.6), title, "no document records where its evidence is")
     scored = results.dropna(subset=["score", "depth"])
     if scored.empty:
-        return without_data(new_plot(6.0, 1.6), title, _ALL_FAILED)
+        reason = "no scored reading is of a document that records where its evidence is"
+        return without_data(new_plot(6.0, 1.6), title, reason)
     mean, n = _cells(style.with_a_length(scored), bins)
     ax = new_plot(max(6.0, 2.8 + 1.15 * mean.shape[1]), 0.62 * bins + 1.4)
     labels = (100 * mean).map("{:.0f} %".format).astype(str) + "\nn=" + n.astype(str)

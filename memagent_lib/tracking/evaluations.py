@@ -280,21 +280,11 @@ def run_names(experiment: Experiment, run_ids: Iterable[str]) -> dict[str, str]:
 
     Raises :class:`TrackingError` if the store has no such run.
     """
-    policies = {}
-    for run_id in run_ids:
-        run = experiment.join(run_id)
-        (row,) = load_runs(experiment, f"attributes.run_id = '{run.id}'").to_dict("records")
-        policies[run_id] = _policy_of(row)
+    policies = {run_id: experiment.join(run_id).policy for run_id in run_ids}
     several = [policy for policy in policies.values() if list(policies.values()).count(policy) > 1]
     return {
         run_id: f"{policy}, run {run_id[:6]}" if policy in several else policy for run_id, policy in policies.items()
     }
-
-
-def _policy_of(row: Mapping[str, Any]) -> str:
-    """Return the policy of a run, its tag or else the run's name, from its row of :func:`load_runs`."""
-    tag = row.get("tags.policy")
-    return tag if isinstance(tag, str) else row["name"]
 
 
 def choose(
@@ -376,12 +366,11 @@ def evaluation_rows(experiment: Experiment) -> tuple[pd.DataFrame, list[str]]:
     frames = []
     without = []
     for run in load_runs(experiment, "metrics.scored > 0 and status = 'FINISHED'").to_dict("records"):
+        found = experiment.join(run["run_id"])
         try:
-            rows = experiment.join(run["run_id"]).read_table(ROWS)
+            frames.append(found.read_table(ROWS).assign(run_id=found.id, policy=found.policy, started=run["started"]))
         except (ValueError, OSError):  # it is missing, or damaged
-            without.append(run["run_id"])
-            continue
-        frames.append(rows.assign(run_id=run["run_id"], policy=_policy_of(run), started=run["started"]))
+            without.append(found.id)
     return (pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["run_id", "policy"])), without
 
 

@@ -270,6 +270,12 @@ class Run:
     def status(self) -> RunStatus:
         return RunStatus(self._call("get_run").info.status)
 
+    @property
+    def policy(self) -> str:
+        """The policy that the run has evaluated, its tag or else the run's name."""
+        found = self._call("get_run")
+        return found.data.tags.get("policy", found.info.run_name)
+
     def fetch(self, artifact: str, into: str | Path) -> Path:
         """Return the path of an artifact, copied to ``into``.
 

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from memagent_lib.errors import UserError, one_line
@@ -17,8 +17,6 @@ from memagent_lib.paths import absolute, lock_beside
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-
-T = TypeVar("T")
 
 
 class TrackingError(UserError, ValueError):
@@ -111,7 +109,7 @@ def _quieten() -> None:
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
-def call(method: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+def call(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a method of MLflow; its failure becomes a :class:`TrackingError` of one line.
 
     If another process has inserted the same dataset or tag between MLflow's query and its own insert, a second call
@@ -119,13 +117,14 @@ def call(method: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """
     from mlflow.exceptions import MlflowException
 
-    for is_last in (False, False, True):
+    tries = 3
+    while True:
+        tries -= 1
         try:
             return method(*args, **kwargs)
         except MlflowException as failure:
-            if is_last or "unique constraint" not in str(failure).lower():
+            if not tries or "unique constraint" not in str(failure).lower():
                 raise TrackingError(f"MLflow: {one_line(failure)}") from failure
-    raise AssertionError("the last attempt returns or raises")
 
 
 def all_pages(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Iterator[Any]:

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from memagent_lib.evaluation import paired_interval, rate, sample_size, summarise, wilson
+from memagent_lib.evaluation import rate, sample_size, summarise, wilson
+from memagent_lib.evaluation.intervals import paired_interval
 from memagent_lib.evaluation.tables import paired
 
 ROUNDS = 400

@@ -15,9 +15,8 @@ from memagent_lib.evaluation import (
     overview,
     table,
     to_frame,
-    verdict_in,
 )
-from memagent_lib.evaluation.model_judge import PROMPT_FILE, worded
+from memagent_lib.evaluation.model_judge import PROMPT_FILE, verdict_in, worded
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.trace import Reply
 

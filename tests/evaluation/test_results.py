@@ -13,7 +13,6 @@ from metric_history import history
 
 from memagent_lib.evaluation import (
     COLUMNS,
-    Column,
     Result,
     costs,
     gather_rows,
@@ -27,6 +26,7 @@ from memagent_lib.evaluation import (
     turns_to_frame,
     write_results,
 )
+from memagent_lib.evaluation.results import Column
 from memagent_lib.journal import JournalError
 from memagent_lib.trace import Trace
 from memagent_lib.tracking import Experiment, log_results

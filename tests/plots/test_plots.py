@@ -169,7 +169,7 @@ def test_a_figure_without_data_says_why_instead_of_empty_axes(results: pd.DataFr
         plots.cost_by_length(failed),
         plots.capture_and_retention(results.assign(capture=np.nan, retention=np.nan)),
         plots.paired_differences(against(one)),
-        plots.accuracy_by_depth(one.drop(columns="depth")),
+        plots.accuracy_by_depth(one.assign(depth=np.nan)),
         plots.accuracy_by_depth(one.assign(score=np.nan)),
         plots.phrase_lives(Provenance().to_frame(), 4),
         plots.reward_curve(pd.DataFrame(columns=["metric", "step", "value"])),
