@@ -50,10 +50,10 @@ from memagent_lib.evaluation.tables import (
 )
 
 __all__ = [
-    "ALL_TASKS", "COLUMNS", "COSTS", "RATE", "EvaluationPlan", "ModelJudge", "Rate", "Result", "against",
-    "agreement", "by_judge", "cost_overview", "costs", "evaluate", "evaluate_plan", "failure_reasons", "gather_rows",
-    "in_order", "keyed", "line_name", "lines_of", "mixtures", "open_judge", "overview", "paired", "paired_interval",
-    "question_columns", "rate", "rate_of", "read_results", "read_rows", "results_by_file", "row_settings", "rows_of",
-    "sample_size", "save_rows", "save_wrong", "settings_in_words", "summarise", "table", "to_frame", "turns_to_frame",
-    "two_hop_case", "two_hop_outcomes", "wilson", "with_all_tasks", "with_memory", "write_results",
+    "ALL_TASKS", "COLUMNS", "COSTS", "RATE", "EvaluationPlan", "ModelJudge", "Rate", "Result", "against", "agreement",
+    "by_judge", "cost_overview", "costs", "evaluate", "evaluate_plan", "failure_reasons", "gather_rows", "in_order",
+    "keyed", "line_name", "lines_of", "mixtures", "open_judge", "overview", "paired", "question_columns", "rate",
+    "rate_of", "read_results", "read_rows", "results_by_file", "row_settings", "rows_of", "sample_size", "save_rows",
+    "save_wrong", "settings_in_words", "summarise", "table", "to_frame", "turns_to_frame", "two_hop_case",
+    "two_hop_outcomes", "wilson", "with_all_tasks", "with_memory", "write_results",
 ]  # fmt: skip
