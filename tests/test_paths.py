@@ -19,7 +19,7 @@ from memagent_lib.paths import (
     write_atomically,
 )
 from memagent_lib.sweeps import SweepSpec
-from memagent_lib.sweeps.runner import plan
+from memagent_lib.sweeps.specification import plan
 
 ROOT = Path(__file__).parents[1]
 

@@ -5,7 +5,7 @@ This package depends on agents, examples and diagnoses, not on MLflow, notebooks
 
 from memagent_lib.evaluation.evaluator import EvaluationPlan, evaluate, evaluate_plan, save_wrong
 from memagent_lib.evaluation.intervals import RATE, Rate, rate, sample_size, wilson
-from memagent_lib.evaluation.model_judge import ModelJudge, open_judge
+from memagent_lib.evaluation.model_judge import ModelJudge, open_judge, verdict_in
 from memagent_lib.evaluation.results import (
     COLUMNS,
     Result,
@@ -55,5 +55,5 @@ __all__ = [
     "keyed", "line_name", "lines_of", "mixtures", "open_judge", "overview", "paired", "question_columns", "rate",
     "rate_of", "read_results", "read_rows", "results_by_file", "row_settings", "rows_of", "sample_size", "save_rows",
     "save_wrong", "settings_in_words", "summarise", "table", "to_frame", "turns_to_frame", "two_hop_case",
-    "two_hop_outcomes", "wilson", "with_all_tasks", "with_memory", "write_results",
+    "two_hop_outcomes", "verdict_in", "wilson", "with_all_tasks", "with_memory", "write_results",
 ]  # fmt: skip

@@ -3,16 +3,8 @@
 Every point has its own MLflow run. A sweep uses only a notebook's parameters, whatever the notebook computes.
 """
 
-from memagent_lib.sweeps.runner import (
-    SweepError,
-    SweepSpec,
-    SweepStage,
-    gather_sweep,
-    is_sweep,
-    run_sweep,
-    store_of_sweep,
-    sweep_frame,
-)
+from memagent_lib.sweeps.runner import gather_sweep, is_sweep, run_sweep, store_of_sweep, sweep_frame
+from memagent_lib.sweeps.specification import SweepError, SweepSpec, SweepStage
 
 __all__ = [
     "SweepError",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from memagent_lib.sweeps import SweepSpec
-from memagent_lib.sweeps.runner import plan
+from memagent_lib.sweeps.specification import plan
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,7 +16,7 @@ from memagent_lib.data import Example, make, save
 from memagent_lib.evaluation import EvaluationPlan
 from memagent_lib.prompts import Encoder
 from memagent_lib.sweeps import SweepSpec
-from memagent_lib.sweeps.runner import OWN_PARAMETERS, plan
+from memagent_lib.sweeps.specification import OWN_PARAMETERS, plan
 from memagent_lib.tracking import Experiment, evaluate_files
 
 ROOT = Path(__file__).parents[2]

@@ -19,7 +19,8 @@ from memagent_lib.cli import main
 from memagent_lib.paths import PACKAGE
 from memagent_lib.provenance import code_hash
 from memagent_lib.sweeps import SweepError, SweepSpec, SweepStage, gather_sweep, run_sweep
-from memagent_lib.sweeps.runner import only_sweep_in, plan
+from memagent_lib.sweeps.runner import only_sweep_in
+from memagent_lib.sweeps.specification import plan
 from memagent_lib.tracking import Experiment, TrackingError, load_runs
 
 PARAMETERS = """x: int = 1  # a number
