@@ -187,7 +187,7 @@ def test_a_wrong_command_names_the_setting_and_writes_nothing(words, named, empt
 
 @pytest.mark.slow
 def test_questions_that_the_policy_knows_are_dropped(empty_folder, capsys):
-    words = f"--from squad dev-v2.0.json --drop-known {POCKET} --set backend=transformers --samples 1".split()
+    words = f"--from squad dev-v2.0.json --drop-known {POCKET} --backend transformers --samples 1".split()
     assert data(*words, "--out", "x.parquet") == 0
     assert "10 questions of dev-v2.0.json" in capsys.readouterr().out
 
