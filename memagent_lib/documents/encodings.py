@@ -18,7 +18,7 @@ CONFIDENCE = 0.4
 MOST_BYTES = 1 << 29
 """The largest file that is converted in memory. Plain text and CSV have no limit."""
 SAMPLE_LINES = 2000
-LINE_BYTES = 1 << 16  # longer lines are read in parts
+LINE_BYTES = 1 << 13  # longer lines are read in parts, which bounds memory
 GUESSED_BYTES = 1 << 20
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}
 MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
