@@ -50,15 +50,16 @@ class Selection:
         order = list(questions) if self.seed is None else shuffled(questions, self.seed)
         others = {record["prompt"][0]["content"] for path in self.apart_from for record in stream_records(path)}
         left = [question for question in order if question.question not in others]
-        found = Selected(in_other_files=len(order) - len(left))
+        found = Selected()
+        found.left_out["in another data set"] = len(order) - len(left)
         wanted = len(left) if self.n is None else self.n
         while left and len(found.questions) < wanted:
             size = max(wanted - len(found.questions), _LEAST_BATCH)
             batch, left = left[:size], left[size:]
             verdicts = self.known(batch) if self.known else [False] * len(batch)
             found.questions += [question for question, known in zip(batch, verdicts, strict=True) if known is False]
-            found.known += sum(known is True for known in verdicts)
-            found.failed += sum(known is None for known in verdicts)
+            found.left_out["known without the document"] += sum(known is True for known in verdicts)
+            found.left_out["without a reply from the filter's models"] += sum(known is None for known in verdicts)
         if len(found.questions) < (self.n or 1):
             raise ValueError(
                 f"n={self.n or 1:,}, and {len(found.questions):,} of {len(order):,} questions remain, {found.summary()}"
@@ -71,21 +72,12 @@ class Selection:
 class Selected:
     """The selected questions in order, and how many were left out for each reason."""
 
-    in_other_files: int
     questions: list[Question] = field(default_factory=list)
-    known: int = 0
-    failed: int = 0
-    unanswerable: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
 
     def summary(self) -> str:
         """Return a phrase with the number of questions left out for each reason."""
-        counts = (
-            ("left out as unanswerable", self.unanswerable),
-            ("in another data set", self.in_other_files),
-            ("known without the document", self.known),
-            ("without a reply from the filter's models", self.failed),
-        )
-        return ", ".join(f"{n:,} {reason}" for reason, n in counts if n) or "none left out"
+        return ", ".join(f"{n:,} {reason}" for reason, n in self.left_out.items() if n) or "none left out"
 
 
 def convert(
@@ -116,7 +108,7 @@ def convert(
         selected, examples = _among_others(form, pools, selection, length, tokenizer)
     else:
         selected, examples = _as_they_are(form, paths, selection, options)
-    selected.unanswerable += sum(pool.unanswerable for pool in pools)
+    selected.left_out["left out as unanswerable"] += sum(pool.unanswerable for pool in pools)
     return selected, (replace(example, rule=rule) if rule else example for example in examples)
 
 
@@ -137,7 +129,7 @@ def _as_they_are(
     questions = [example for example in found if example]
     _require_unique(questions)
     selected = selection.of(questions)
-    selected.unanswerable = len(found) - len(questions)
+    selected.left_out["left out as unanswerable"] = len(found) - len(questions)
     wanted = {question.id for question in selected.questions}
     return selected, (example for example in read() if example and example.metadata["question_id"] in wanted)
 

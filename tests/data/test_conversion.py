@@ -75,7 +75,7 @@ def test_known_questions_are_replaced_by_later_ones(hotpot_file):
     chosen, examples = convert("hotpot", [hotpot_file], Selection(n=20, known=known))
     ids = [example.metadata["question_id"] for example in examples]
     assert len(ids) == 20 and all(int(name.rpartition("-")[2]) % 2 == 0 for name in ids)
-    assert chosen.known >= 16
+    assert chosen.left_out["known without the document"] >= 16
     with pytest.raises(ValueError, match=r"n=40.*30 of 60.*30 known"):
         convert("hotpot", [hotpot_file], Selection(n=40, known=known))
 

@@ -106,7 +106,7 @@ def test_supporting_facts_that_are_nowhere_are_no_evidence_and_questions_without
     # A pool is read again when its file changes.
     lines(tmp_path / "h.json", RECORDS["hotpot"], record | {"context": context[:1], "supporting_facts": [["Z", 0]]})
     chosen, examples = convert("hotpot", path, Selection())
-    assert (len(list(examples)), chosen.unanswerable) == (1, 1)
+    assert (len(list(examples)), chosen.left_out.total()) == (1, 1)
 
 
 def test_squad_has_answerable_questions_with_their_spans(squad_file, tmp_path):
