@@ -1,4 +1,4 @@
-"""The command line: one module per verb. It may import every other package, and none imports it."""
+"""The command line: a function per verb. It may import every other package, and none imports it."""
 
 from memagent_lib.cli.main import commands, main
 
