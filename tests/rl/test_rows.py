@@ -76,20 +76,6 @@ def loss_of(rows, mask, batch_tokens, loss):
     return loss(**inputs, loss_agg_mode="token-mean", config=config)
 
 
-def test_our_loss_has_the_gradient_of_verls_own():
-    from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla
-
-    from memagent_lib.rl.loss import memagent_loss
-
-    old, mask = -torch.rand(3, 4), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]])
-    gain, gradients = torch.tensor([[0.5], [-0.5], [0.25]]), []
-    for loss in (compute_policy_loss_vanilla, memagent_loss):
-        new = (old + 0.3).clone().requires_grad_()
-        loss_of((old, new, gain), mask, 7, loss)[0].backward()
-        gradients.append(new.grad)
-    assert torch.equal(*gradients)
-
-
 def test_clipping_and_importance_are_those_worked_out_by_hand():
     from verl.workers.config import FSDPActorConfig
 
