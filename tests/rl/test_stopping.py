@@ -10,21 +10,19 @@ from memagent_lib.rl.run.training_run import TrainingRun
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
 
 SUPERVISOR = """
-import os, signal, sys, time
+import os, sys, time
 from pathlib import Path
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
 
 folder = RunFolder(Path(sys.argv[1]))
 lock = folder.lock()
-def stop(*_):
-    folder.write_status(TrainingStatus(state=TrainingState.STOPPED, step=1, steps=9))
-    sys.exit()
 folder.write_status(TrainingStatus(state=TrainingState.STARTING, steps=9))
 print("started", flush=True)
 time.sleep(1)
-signal.signal(signal.SIGTERM, stop)
 folder.write_status(TrainingStatus(state=TrainingState.RUNNING, steps=9, pid=os.getpid()))
-time.sleep(60)
+while not folder.stop_request.exists():
+    time.sleep(0.1)
+folder.write_status(TrainingStatus(state=TrainingState.STOPPED, step=1, steps=9))
 """
 
 OWNER = """

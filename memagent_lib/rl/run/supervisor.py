@@ -74,7 +74,6 @@ class Supervisor:
     folder: RunFolder
     recipe: Recipe
     device: str
-    stop_requested: bool = False
     unlogged: list[tuple[int, dict[str, float]]] = field(default_factory=list)
 
     def run(self) -> TrainingState:
@@ -116,7 +115,6 @@ class Supervisor:
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
         """Request a stop after the current step and its checkpoint."""
-        self.stop_requested = True
         self.folder.stop_request.touch()
 
     def start(self) -> subprocess.Popen[bytes]:
@@ -134,7 +132,7 @@ class Supervisor:
             over = trainer.poll() is not None  # read before the rows, so that the last rows are passed on too
             offset = self.pass_on(offset, entry)
             # Before verl logs, no step has begun, and nothing is lost.
-            if self.stop_requested and not self.folder.verl_metrics.exists():
+            if self.folder.stop_request.exists() and not self.folder.verl_metrics.exists():
                 trainer.kill()
                 trainer.wait()
                 return
@@ -175,7 +173,7 @@ class Supervisor:
             assert last is not None, "a run that finished has a checkpoint"
             save_policy(last, self.recipe, self.folder.model)
             return TrainingState.FINISHED, ""
-        if self.stop_requested:
+        if self.folder.stop_request.exists():
             return TrainingState.STOPPED, ""
         if self.folder.error.is_file():
             return TrainingState.FAILED, self.folder.error.read_text(encoding="utf-8")

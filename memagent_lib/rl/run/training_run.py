@@ -12,8 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from memagent_lib.paths import absolute, write_atomically
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run.checks import check, chosen_device, require_training, resolved
@@ -54,16 +52,9 @@ class TrainingRun:
     def stop(self) -> TrainingStatus:
         """Stop the run after its current step and a checkpoint, wait for that, and return the run's last status."""
         status = self.status()
-        signalled = False
-        while not status.state.over:
-            # In its first second a run has no pid in its status. The lock behind the status proves that the supervisor
-            # lives, so the pid cannot belong to another process by now.
-            if status.pid and not signalled:
-                with suppress(psutil.NoSuchProcess):
-                    psutil.Process(status.pid).terminate()
-                signalled = True
-            time.sleep(POLL_S)
-            status = self.status()
+        if not status.state.over:
+            self.folder.stop_request.touch()
+            *_, status = self.follow()
         return status
 
     def resume(self) -> TrainingRun:
