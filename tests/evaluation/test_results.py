@@ -16,7 +16,6 @@ from memagent_lib.evaluation import (
     Result,
     costs,
     gather_rows,
-    mixtures,
     overview,
     read_results,
     save_rows,
@@ -148,9 +147,3 @@ def test_a_declared_column_reaches_tables_parquet_and_mlflow(kept, lost, workspa
     assert history(run, "overwrite/answer_words") == [(4, 7.0)]
     where = [run.experiment.experiment_id]
     assert len(run.experiment.client.search_traces(where, filter_string="tags.answer_words = '7'")) == 2
-
-
-def test_several_versions_of_the_code_are_told(kept, lost):
-    assert mixtures(to_frame([kept, lost])) == []
-    (warning,) = mixtures(to_frame([kept, replace(lost, code="0ld")]))
-    assert "0ld" in warning

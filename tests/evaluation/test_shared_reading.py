@@ -150,8 +150,3 @@ def test_readers_with_a_memory_can_share_a_reading(encoder, reader):
     assert [result.score.value for result in found] == [1.0, 1.0]
     assert kinds(backend).count("answer") == 2 and {result.trace.reader for result in found} == {reader}
     assert to_frame(found)["turns"].sum() == len(backend.requests)
-
-
-def test_readers_without_a_memory_answer_each_question_alone(encoder):
-    found = read(encoder, questions("owl", "otter"), Scripted(reply), reader="blind")
-    assert [(result.sharing, len(result.trace.turns)) for result in found] == [(None, 1), (None, 1)]

@@ -60,9 +60,3 @@ def test_with_no_lead_in_wait_a_wrong_or_the_first_one_opens(kept_lead, lost_lea
     assert two_hop_case([lost_lead]) == ("no lead survived: the first wrong answer", lost_lead)
     at_once = read("nothing", "nothing", "nothing", f"{LEAD} {LAST}", f"{LEAD} {LAST}")
     assert two_hop_case([at_once]) == ("no lead had to wait: the first right answer", at_once)
-
-
-def test_if_every_reading_failed_the_first_error_is_named(kept_lead) -> None:
-    failed = replace(kept_lead, trace=None, score=None, error="no server at 127.0.0.1")
-    with pytest.raises(ValueError, match="no server at 127"):
-        two_hop_case([failed])

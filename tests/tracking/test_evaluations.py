@@ -113,15 +113,6 @@ def test_each_reader_of_each_policy_has_score_and_cost(board) -> None:
     assert "test_2.parquet" in note and "2 judges, 2 versions of the code" in note
 
 
-def test_a_model_judge_has_rows_of_its_own_with_what_is_unclear(board, workspace: Path) -> None:
-    logged(board, workspace, "judged", model_judge="wise", model_verdict=lambda rows: [0.0, None] * (len(rows) // 2))
-    found = leaderboard(Experiment.open(workspace))
-    found = found[(found["policy"] == "judged") & (found["judge"] == "wise")]
-    assert found["accuracy"].tolist() == [0.0, 0.0]
-    assert (found["scored"].sum(), found["unclear"].sum()) == (3, 3)
-    assert any("2 judges" in note for note in different_kinds(leaderboard(Experiment.open(workspace))))
-
-
 def test_runs_whose_rows_are_missing_or_damaged_are_named(board, workspace: Path, tmp_path: Path) -> None:
     experiment = Experiment.open(workspace)
     (tmp_path / "results.parquet").write_bytes(b"PAR1")

@@ -37,7 +37,6 @@ from memagent_lib.tracking import (
     log_agent,
     log_readings,
     log_results,
-    rows_file,
 )
 
 PROCESSES, RUNS_EACH, STEPS = 3, 3, 8
@@ -224,10 +223,3 @@ def test_the_machine_is_measured_while_a_run_works(workspace: Path, monkeypatch:
         wait_for(lambda: run.experiment.client.get_run(run.id).data.metrics)
     assert history(run, "system/cpu_utilization_percentage")
     assert "SystemMetricsMonitor" not in {thread.name for thread in threading.enumerate()}
-
-
-def test_two_policies_never_share_a_file_of_rows() -> None:
-    names = ("7B/RL", "7B:RL", "7B-RL", "step 20, seed-1", "step 20- seed-1", *(letter * 120 for letter in "x記"))
-    assert len({rows_file(name) for name in names}) == len(names)
-    assert rows_file("step 20 seed-1") == "step 20 seed-1"
-    assert max(len(rows_file(name).encode()) for name in names) < 200
