@@ -277,5 +277,4 @@ def _error(failure: Exception) -> tuple[dict[str, Any], int]:
 
 
 def _failed(_: Request, failure: Exception) -> Response:
-    body, status = _error(failure)
-    return JSONResponse(body, status)
+    return JSONResponse(*_error(failure))
