@@ -37,13 +37,19 @@ _LAST_LINE = re.compile(r"[\W_]*(?:(?:final )?verdict[\W_]*:[\W_]*)?(correct|inc
 
 
 def verdict_in(reply: str) -> float | None:
-    """Return the verdict in a judge's last line, which has to be the verdict alone; ``None`` if it is unclear.
+    """Return the verdict in a judge's reply: 1 for CORRECT or YES, 0 for INCORRECT or NO, or ``None`` if it is unclear.
 
-    It is 1 for CORRECT or YES, and 0 for INCORRECT or NO.
+    The last line has to be the verdict alone, or the reply JSON with one key, ``correct`` or ``verdict``.
     """
     lines = reply.strip().splitlines()
-    found = _LAST_LINE.fullmatch(lines[-1].casefold()) if lines else None
-    return _VERDICTS[found[1]] if found else None
+    try:
+        ((key, value),) = json.loads(reply).items()
+    except (ValueError, AttributeError, RecursionError):
+        found = _LAST_LINE.fullmatch(lines[-1].casefold()) if lines else None
+        return _VERDICTS[found[1]] if found else None
+    if key == "correct" and isinstance(value, bool):
+        return float(value)
+    return _VERDICTS.get(str(value).casefold()) if key == "verdict" else None
 
 
 class ModelJudge:

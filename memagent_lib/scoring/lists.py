@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 from memagent_lib.scoring.matching import answer_in, answers_in, denied, plain, spans, spelling, tokens
 
 _BULLET = re.compile(r"^[^\S\n]*(?:[-*•]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+", re.MULTILINE)
 _AND = r"\b(?:and|und|y|et(?!\s+al\b))\b|以及|(?<=[\u3040-\u9fff])[和と](?=[\u3040-\u9fff])"
-# A comma before exactly three digits separates thousands, as in every number.
-_SEPARATOR = re.compile(rf"(?<!\d),|,(?!\d{{3}}(?!\d))|[;\n&]|{_AND}")
+_SEPARATORS = (
+    re.compile(rf"(?<!\d),|,(?!\d)|[;\n&]|{_AND}"),  # a comma between digits is a number's
+    re.compile(rf"[,;\n&]|{_AND}"),
+    re.compile(r"[;\n]"),
+)
 _CJK = r"\u3040-\u9fff\uac00-\ud7af"
 _MASK = "\ue000"  # private use: stands for an accepted answer, whose own commas separate nothing
 
@@ -32,17 +36,18 @@ _MORE_LETTERS = re.compile(
 
 
 def items_in(reply: str, answers: Sequence[str]) -> list[list[str]]:
-    """Return the items of a reply: as they are, and without words such as ``The numbers are`` before the first one.
+    """Return every way to split a reply into items.
 
+    The ways differ in what separates items, and in whether words such as ``The numbers are`` precede the first one.
     Bullets and line numbers are removed. Commas and ``and`` inside an accepted answer do not separate items.
     """
     text = spelling(_BULLET.sub("", answers_in(reply)))
     masked, hidden = _masked(text, answers)
     readings = []
-    for listed in (masked, _LEAD_IN.sub("", masked)):
+    for listed, separator in product((masked, _LEAD_IN.sub("", masked)), _SEPARATORS):
         parts = (
             re.sub(f"{_MASK}(\\d+){_MASK}", lambda found: hidden[int(found[1])], part).strip()
-            for part in _SEPARATOR.split(listed)
+            for part in separator.split(listed)
         )
         readings.append(_distinct(part for part in parts if re.search(r"\w", part)))
     return readings

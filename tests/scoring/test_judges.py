@@ -21,7 +21,7 @@ DIGESTS = {
     "boxed": "068c9b2edcef8dcd",
     "exact": "8e58c2f582695a1a",
     "contains": "765424f721767ced",
-    "items": "773ad3ca29a05aa7",
+    "items": "44ccd6d3a055b42d",
     "choice": "c3f082c781c2791f",
     "abstains": "401e8fc6431874e0",
     "sub_em": "0c56ed5ff747eaa0",
