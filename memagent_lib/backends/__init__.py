@@ -30,7 +30,19 @@ from memagent_lib.backends.opening import (
 from memagent_lib.backends.vllm import LoopEngine
 
 __all__ = [
-    "BACKENDS", "RETRY_TEMPERATURE", "Backend", "BackendError", "BackendUnavailable", "LoopEngine",
-    "ModelShape", "Sampling", "Scripted", "backend_for_one_reading", "end_tokens", "open_backend", "require_backend",
-    "shape_of", "trained_window",
-]  # fmt: skip
+    "BACKENDS",
+    "RETRY_TEMPERATURE",
+    "Backend",
+    "BackendError",
+    "BackendUnavailable",
+    "LoopEngine",
+    "ModelShape",
+    "Sampling",
+    "Scripted",
+    "backend_for_one_reading",
+    "end_tokens",
+    "open_backend",
+    "require_backend",
+    "shape_of",
+    "trained_window",
+]

@@ -9,6 +9,15 @@ from memagent_lib.diagnostics.fates import Diagnosis, EvidenceHistory, Fate, dia
 from memagent_lib.diagnostics.phrases import NO_ANSWERS, MemoryChange, MemoryPiece, Phrase, Provenance
 
 __all__ = [
-    "NO_ANSWERS", "Diagnosis", "EvidenceHistory", "Fate", "MemoryChange", "MemoryPiece", "Phrase", "Provenance",
-    "diagnose", "evidence_in", "live_memories",
-]  # fmt: skip
+    "NO_ANSWERS",
+    "Diagnosis",
+    "EvidenceHistory",
+    "Fate",
+    "MemoryChange",
+    "MemoryPiece",
+    "Phrase",
+    "Provenance",
+    "diagnose",
+    "evidence_in",
+    "live_memories",
+]

@@ -14,6 +14,14 @@ from memagent_lib.documents.reading_page import FileReading, plain
 from memagent_lib.documents.sources import Document, DocumentError, SourcePosition
 
 __all__ = [
-    "Document", "DocumentError", "FileReading", "SavedReading", "SourcePosition", "on_bad_memory_for", "plain",
-    "questions_to_answer", "read_files", "require_continuable",
-]  # fmt: skip
+    "Document",
+    "DocumentError",
+    "FileReading",
+    "SavedReading",
+    "SourcePosition",
+    "on_bad_memory_for",
+    "plain",
+    "questions_to_answer",
+    "read_files",
+    "require_continuable",
+]

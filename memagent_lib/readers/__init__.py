@@ -23,7 +23,7 @@ from memagent_lib.readers.questions import (
     before_answer,
     question_list,
     several_questions,
-)  # fmt: skip
+)
 from memagent_lib.readers.registry import (
     BASELINES,
     READERS,
@@ -31,12 +31,34 @@ from memagent_lib.readers.registry import (
     reader_named,
     require_continues,
     signal_in_words,
-)  # fmt: skip
+)
 from memagent_lib.readers.with_memory import SLOTS, map_merge, multislot, overwrite
 
 __all__ = [
-    "BASELINES", "READERS", "SHARED_QUESTION", "SLOTS", "Ranking", "Reader", "ReaderError", "ReaderSession",
-    "after_reading", "before_answer", "blind", "can_continue", "full", "map_merge", "multislot", "overwrite",
-    "passages_of", "question_list", "reader", "reader_named", "require_continues", "retrieved", "several_questions",
-    "signal_in_words", "truncated", "turns_and_memory",
-]  # fmt: skip
+    "BASELINES",
+    "READERS",
+    "SHARED_QUESTION",
+    "SLOTS",
+    "Ranking",
+    "Reader",
+    "ReaderError",
+    "ReaderSession",
+    "after_reading",
+    "before_answer",
+    "blind",
+    "can_continue",
+    "full",
+    "map_merge",
+    "multislot",
+    "overwrite",
+    "passages_of",
+    "question_list",
+    "reader",
+    "reader_named",
+    "require_continues",
+    "retrieved",
+    "several_questions",
+    "signal_in_words",
+    "truncated",
+    "turns_and_memory",
+]

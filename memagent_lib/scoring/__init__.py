@@ -24,6 +24,18 @@ from memagent_lib.scoring.judges import (
 from memagent_lib.scoring.matching import boxed
 
 __all__ = [
-    "JUDGES", "AnyAnswer", "Rule", "Score", "box_or_all", "boxed", "guess_warning", "judge_hash", "judge_name",
-    "judge_named", "normalise", "overlap_f1", "score", "token_f1",
-]  # fmt: skip
+    "JUDGES",
+    "AnyAnswer",
+    "Rule",
+    "Score",
+    "box_or_all",
+    "boxed",
+    "guess_warning",
+    "judge_hash",
+    "judge_name",
+    "judge_named",
+    "normalise",
+    "overlap_f1",
+    "score",
+    "token_f1",
+]

@@ -13,6 +13,15 @@ from memagent_lib.sft.lessons import Lesson, Moment, lessons_from_examples, less
 from memagent_lib.sft.sft_recipe import SftConfig, SftRecipe, SourceConfig
 
 __all__ = [
-    "Lesson", "Moment", "Row", "SftConfig", "SftRecipe", "SourceConfig", "fine_tune", "lessons_from_examples",
-    "lessons_from_traces", "require_own", "rows",
-]  # fmt: skip
+    "Lesson",
+    "Moment",
+    "Row",
+    "SftConfig",
+    "SftRecipe",
+    "SourceConfig",
+    "fine_tune",
+    "lessons_from_examples",
+    "lessons_from_traces",
+    "require_own",
+    "rows",
+]

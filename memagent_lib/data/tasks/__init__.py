@@ -8,5 +8,14 @@ from memagent_lib.data.tasks.catalog import TASKS, configured, make, make_splits
 from memagent_lib.data.tasks.words import noise, prose, prose_stock, terms
 
 __all__ = [
-    "TASKS", "configured", "make", "make_splits", "noise", "preset", "prose", "prose_stock", "split_file", "terms",
-]  # fmt: skip
+    "TASKS",
+    "configured",
+    "make",
+    "make_splits",
+    "noise",
+    "preset",
+    "prose",
+    "prose_stock",
+    "split_file",
+    "terms",
+]
