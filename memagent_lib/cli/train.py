@@ -97,7 +97,7 @@ def stop(folder: str) -> int:
     from memagent_lib import panel
 
     run = panel.attach(folder)
-    return _ended(run, run.stop())
+    return _ended(run, run.stop(until_resumed=True))
 
 
 @click.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -13,7 +14,7 @@ import pandas as pd
 from memagent_lib.models import find_model
 from memagent_lib.pages import Page
 from memagent_lib.panel.progress import outcome, report, run_of
-from memagent_lib.paths import absolute, input_path
+from memagent_lib.paths import absolute, display, input_path
 from memagent_lib.rl import (
     Recipe,
     RunError,
@@ -47,9 +48,10 @@ def load_recipe(recipe: str | Path, settings: Sequence[str] = ()) -> Recipe:
 def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> TrainingRun:
     """Start a run in ``folder``; if there is one, attach to it if it is active or finished, else resume it.
 
-    A run in the folder must have this configuration, except for its tracking store; otherwise the launcher raises an
-    error. Raises :class:`RunError` if the template, the reader, the training files or the first weights that are there
-    now are not the run's. With ``stop_at_exit`` the run is stopped when this process ends, wherever it is interrupted.
+    A run that a person has stopped stays stopped. A run in the folder must have this configuration, except for its
+    tracking store; otherwise the launcher raises an error. Raises :class:`RunError` if the template, the reader, the
+    training files or the first weights that are there now are not the run's. With ``stop_at_exit`` the run is stopped
+    when this process ends, wherever it is interrupted.
     """
     files = RunFolder(absolute(folder))
     if not files.config.is_file():
@@ -58,6 +60,9 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
     if files.record()["config"] | {"tracking": {}} != resolved(config, files).to_tables() | {"tracking": {}}:
         return launch(config, files.path)  # raises, because the folder has another run
     state = run.status().state
+    if files.stays_stopped and state is not TrainingState.FINISHED:
+        print(f"the run was stopped on request; `memagent resume {shlex.quote(display(files.path))}` continues it")
+        return run
     if not state.over and files.stop_request.exists():  # the run is stopping; wait for the checkpoint to resume from
         *_, last = run.follow()
         state = last.state

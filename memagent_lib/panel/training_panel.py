@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import ipywidgets as w
@@ -52,7 +53,7 @@ class TrainingPanel(w.VBox):
         self.children = [self.head, buttons, self.curves, w.HBox([self.list, self.detail])]
         self.add_class(LIVE)
         buttons.add_class("mt-buttons")
-        self.stop.on_click(lambda _: self._do("stopping", TrainingRun(folder).stop))
+        self.stop.on_click(lambda _: self._do("stopping", partial(TrainingRun(folder).stop, until_resumed=True)))
         self.resume.on_click(lambda _: self._do("resuming", TrainingRun(folder).resume))
         # The callback must not take the lock: refresh has it when it sets the index, which calls the callback.
         self.list.observe(lambda _: self._update_rollout(), "index")

@@ -112,6 +112,11 @@ class RunFolder:
         """Whether the folder is that of a training run."""
         return (self.path / STATUS_FILE).is_file()
 
+    @property
+    def stays_stopped(self) -> bool:
+        """Whether a person has stopped the run, so that it continues only when it is resumed explicitly."""
+        return self.stop_request.is_file() and bool(self.stop_request.read_text(encoding="utf-8"))
+
     def record(self) -> dict[str, Any]:
         """Return what :meth:`write_recipe` has recorded when the run was started."""
         return json.loads(self.config.read_text(encoding="utf-8"))

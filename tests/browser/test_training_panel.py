@@ -45,6 +45,7 @@ def test_the_panel_follows_a_run_past_a_closed_tab_and_stops_it(page: Page, lab,
     run.stop_when_requested()
     expect(panel.locator(".mt-pill")).to_have_text("stopped")
     expect(panel.get_by_role("button", name="Resume")).to_be_enabled()
+    assert run.folder.stays_stopped
 
     lock = run.folder.lock()  # nothing is resumed beside an active run, or without the data of 01_make_data
     button = panel.get_by_role("button", name="Resume")

@@ -224,6 +224,16 @@ def test_a_run_that_is_stopping_is_waited_for_and_resumed(running: RunFolder) ->
     ending.join()
 
 
+def test_a_run_that_a_person_stopped_is_not_trained_on(run: RunFolder, capsys) -> None:
+    record(run, recipe())
+    run.write_status(TrainingStatus(state=TrainingState.STOPPED, step=3, steps=10))
+    run.stop_request.write_text("until resumed\n")
+    assert begin(recipe(), run.path).status().state is TrainingState.STOPPED
+    assert f"`memagent resume {run.path}`" in capsys.readouterr().out
+    with pytest.raises(SettingsError, match="no examples at"):  # the first error of a resumed run
+        attach(run.path).resume()
+
+
 def test_curves_go_to_the_trainings_and_the_notebooks_run(running: RunFolder, workspace: Path, tmp_path: Path) -> None:
     experiment = Experiment.open(workspace)
     own, point = experiment.start("training"), experiment.start("point")

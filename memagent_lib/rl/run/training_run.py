@@ -49,11 +49,15 @@ class TrainingRun:
             raise RunError(f"the run {self.folder.path} {status.state}: {status.error or f'see {self.folder.log}'}")
         return status
 
-    def stop(self) -> TrainingStatus:
-        """Stop the run after its current step and a checkpoint, wait for that, and return the run's last status."""
+    def stop(self, until_resumed: bool = False) -> TrainingStatus:
+        """Stop the run after its current step and a checkpoint, wait for that, and return the run's last status.
+
+        With ``until_resumed``, which is for a person's request, running a notebook or a sweep again does not continue
+        the run. Without it, as for an interrupted notebook, it does.
+        """
         status = self.status()
         if not status.state.over:
-            self.folder.stop_request.touch()
+            write_atomically(self.folder.stop_request, "until resumed\n" if until_resumed else "")
             *_, status = self.follow()
         return status
 
