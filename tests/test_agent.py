@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -20,34 +18,9 @@ from memagent_lib.driver import Observer
 from memagent_lib.prompts import Budget, Template
 from memagent_lib.readers import reader_named
 from memagent_lib.text import Chunk
-from memagent_lib.trace import Reply
 
 SENTENCE = "A small boat drifts past the old mill. "
 DOCUMENT = SENTENCE * 40
-
-
-class Slow:
-    """A backend that records what is under way at the same time."""
-
-    def __init__(self, wait_s: float = 0.0):
-        self.window, self.wait_s = 1 << 30, wait_s
-        self.events: list[tuple[str, int]] = []
-        self.requests = []
-
-    async def complete(self, request):
-        number = len(self.requests)
-        self.requests.append(request)
-        self.events.append(("ask", number))
-        try:
-            await asyncio.sleep(self.wait_s)
-        except asyncio.CancelledError:
-            self.events.append(("cancelled", number))
-            raise
-        self.events.append(("answered", number))
-        return Reply(f"note {len(request.ids)}")
-
-    async def close(self):
-        return None
 
 
 def test_an_interrupt_cancels_the_work():
@@ -74,24 +47,6 @@ def test_an_interrupt_cancels_the_work():
     finally:
         signal.signal(signal.SIGINT, before)
     assert cancelled.wait(60)
-
-
-def test_tokenising_happens_off_the_event_loop(encoder):
-    threads = set()
-
-    class Listening(type(encoder)):
-        def encode(self, prompt):
-            threads.add(threading.current_thread().name)
-            return super().encode(prompt)
-
-    listening = Listening(encoder.tokenizer, encoder.template, encoder.budget)
-
-    def blocks():
-        threads.add(threading.current_thread().name)
-        yield DOCUMENT
-
-    Agent(listening, Scripted(len_of)).read(blocks(), "q")
-    assert all(name.startswith("memagent-tokens") for name in threads)
 
 
 def len_of(text: str) -> str:
@@ -164,26 +119,3 @@ def test_a_question_without_text_is_refused(encoder):
     for question in ("", " ", None):
         with pytest.raises(ValueError, match="question"):
             Agent(encoder, Scripted(len_of)).read("Some text.", question)
-
-
-def test_a_suspended_reading_ends_when_it_is_killed(tmp_path):
-    # A shell's `kill %1` sends SIGTERM and SIGCONT to a job that Ctrl-Z stopped; the kernel may then hand the SIGTERM
-    # to another thread than the one that waits for the reading.
-    script = (
-        "import asyncio\n"
-        "from memagent_lib.agent import run_sync\n"
-        "from memagent_lib.system import terminable\n"
-        "async def endless():\n"
-        "    print('reading', flush=True)\n"
-        "    await asyncio.sleep(600)\n"
-        "with terminable():\n"
-        "    run_sync(endless())\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=tmp_path) as process:
-        try:
-            process.stdout.readline()
-            for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGCONT):
-                process.send_signal(number)
-            assert process.wait(30) == 143
-        finally:
-            process.kill()

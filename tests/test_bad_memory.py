@@ -34,20 +34,15 @@ def fault(reply: str, memory: str = MEMORY) -> Fault | None:
 @pytest.mark.parametrize(
     ("expected", "reply"),
     [
-        (Fault.COMMENT, "**No changes needed to the memory.**"),
-        (Fault.COMMENT, "The memory doesn't need to be updated."),
         (Fault.COMMENT, "No changes needed to the memory, as the section on fog does not mention the red door."),
         (Fault.COMMENT, "The original summary remains appropriate."),  # langchain#2504
         (Fault.COMMENT, "(nothing)"),  # nanobot#5694
-        (Fault.COMMENT, "There is no relevant information about the red door in this section."),
         (Fault.COMMENT, "This section describes fog over the harbour and contains no relevant information."),
         (Fault.COMMENT, "Certainly!"),  # koboldcpp#213
         (Fault.REFUSAL, "I’m sorry, I can’t help with that."),
-        (Fault.REFUSAL, "As an AI language model, I do not have access to earlier pieces."),
         (Fault.REFUSAL, "I can't produce this summary as requested."),  # hermes-agent#118363
         (Fault.REFUSAL, "抱歉，我无法协助。"),
         (Fault.EMPTY, ""),  # camel#4321: an empty summary cleared the history
-        (Fault.EMPTY, "---"),
         (Fault.ECHO, "Reply with the new memory only."),  # mem0#2736
         (Fault.ECHO, f"<question>\n{QUESTION}\n</question>\n\n<piece>\nFog lay over the harbour. The"),
         (Fault.ECHO, QUESTION),
@@ -61,17 +56,13 @@ def test_what_is_no_memory_is_named(expected, reply):
     "reply",
     [
         MEMORY,
-        MEMORY + ", and the lamp keeper is Odo Brandt",
         "The rent: no changes needed until 2027.",
         "The memory remains unchanged: the red door has code 4711.",
         # langchain#8824: a comment before the summary itself
         "Since the context does not add any relevant information, we will return the original summary:\n" + MEMORY,
         "I'm sorry, I cannot find the name, but the red door has code 4711.",
-        "Sorry, no code here; the lamp is kept by Odo Brandt.",
-        "Odo Brandt pays 1200 euros. No new information about the red door.",
         "Fog lay over the harbour.",
         "Der Hafen liegt im Nebel; die rote Tür hat den Code 4711.",
-        "Keep the red door shut",
         "今天天气很好，鸟儿在唱歌。",
         "7",
     ],

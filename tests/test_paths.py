@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 
 from memagent_lib import paths
-from memagent_lib.cli.options import file_of
-from memagent_lib.panel import load_recipe
 from memagent_lib.paths import (
     absolute,
     apply_umask,
@@ -15,11 +13,8 @@ from memagent_lib.paths import (
     read_lines,
     replacing,
     require_apart,
-    require_replaceable,
     write_atomically,
 )
-from memagent_lib.sweeps import SweepSpec
-from memagent_lib.sweeps.specification import plan
 
 ROOT = Path(__file__).parents[1]
 
@@ -50,18 +45,6 @@ def test_saved_weights_have_the_mode_of_new_files(tmp_path, umask, mode):
     finally:
         os.umask(before)
     assert weights.stat().st_mode & 0o777 == mode and list(tmp_path.iterdir()) == [weights]
-
-
-@pytest.mark.parametrize("path", ["/dev/null", "."])
-def test_what_is_no_file_is_never_replaced(path):
-    with pytest.raises(ValueError, match="is no file that could be replaced"):
-        write_atomically(path, "text")
-
-
-def test_a_path_that_cannot_be_written_is_named_in_the_error(tmp_path):
-    (tmp_path / "a.txt").write_text("a")
-    with pytest.raises(ValueError, match=r"a\.txt/b/c\.json cannot be written"):
-        require_replaceable(tmp_path / "a.txt" / "b" / "c.json")
 
 
 def test_lines_are_read_as_far_as_they_are_whole(tmp_path):
@@ -103,15 +86,6 @@ def test_a_clones_files_are_found_from_any_folder(tmp_path, monkeypatch):
     assert paths.input_path("recipe.toml") == elsewhere / "recipe.toml"
     assert paths.input_path("none.toml") == elsewhere / "none.toml"
     assert paths.model_path("owner/name") == "owner/name"
-
-
-def test_shipped_recipes_and_sweeps_load_from_any_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    recipe = file_of("experiments/recipes/7b_8gpu.toml")
-    assert recipe == ROOT / "experiments" / "recipes" / "7b_8gpu.toml"
-    assert load_recipe("experiments/recipes/7b_8gpu.toml").model.path == "Qwen/Qwen2.5-7B-Instruct"
-    points = [point for stage in plan(SweepSpec.load(file_of("experiments/demo.toml"))) for point in stage]
-    assert {point.notebook.parent for point in points} == {ROOT / "notebooks"}
 
 
 def test_a_files_name_may_begin_with_a_tilde(tmp_path, monkeypatch):

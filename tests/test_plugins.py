@@ -64,16 +64,6 @@ def test_a_file_in_a_package_imports_its_neighbours(tmp_path, monkeypatch):
     assert sys.modules["own_package.mine"].value == 3
 
 
-def test_a_package_whose_name_is_taken_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    package = tmp_path / "memagent_lib"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "errors.py").write_text("value = 3\n")
-    with pytest.raises(PluginError, match="memagent_lib"):
-        load_plugin(f"{package}/errors.py:value")
-
-
 @pytest.mark.parametrize(
     ("code", "message"),
     [
@@ -140,14 +130,6 @@ def test_a_bare_generator_function_is_a_reader_a_number_is_not(own_reader):
     assert (bare.name, bare.continues) == ("bare", False)
     with pytest.raises(PluginError, match="number"):
         reader_named(own_reader.replace("checked", "number"))
-
-
-ENDS = {
-    "nothing": "return",
-    "a text": "return answer.reply.text",
-    "no answer": "return Trace(question, (turn,))",
-    "no turns": "return Trace(question, ())",
-}
 
 
 @pytest.mark.parametrize("yielded", ["'a text'", "[Prompt(Kind.BLIND, question)]", "None"])

@@ -63,20 +63,6 @@ def test_a_long_stream_costs_no_more_memory_than_a_short_one(tokenizer, monkeypa
     assert peak(160) < 1.2 * peak(40)
 
 
-def test_the_first_chunk_of_a_stream_needs_only_its_beginning(tokenizer):
-    given = 0
-
-    def blocks():
-        nonlocal given
-        while True:
-            given += 1
-            yield SENTENCE * 1700
-
-    first = next(chunk_stream(blocks(), tokenizer, 512))
-    assert first.index == 0
-    assert given < 10
-
-
 @pytest.mark.parametrize("line", ["x" * 400_000, "東京" * 100_000, "0123456789" * 40_000, "=" * 400_000])
 def test_one_endless_line_without_a_space_is_cut_exactly(tokenizer, line):
     made = chunks(line, tokenizer, 500)

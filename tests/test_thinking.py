@@ -46,8 +46,6 @@ def split(written: str, chat_template: str = "", added: tuple[str, ...] = (), pr
         "<|channel>thought\nlong\n<channel|>code 4711",
         "<seed:think>a<seed:cot_budget_reflect>b</seed:cot_budget_reflect>c</seed:think>code 4711",
         # vLLM's reasoning parsers; MoonshotAI/Kimi-Dev#6: marks that are no single tokens
-        "<mm:think>x</mm:think>code 4711",
-        "◁think▷x◁/think▷code 4711",
         "<|START_THINKING|>x<|END_THINKING|><|START_RESPONSE|>code 4711<|END_RESPONSE|>",
         "<|open|>think<|sep|>x<|close|>think<|sep|><|open|>response<|sep|>code 4711<|close|>response<|sep|>",
         "<think>a</think>\n<think>b</think>code 4711",
@@ -62,7 +60,6 @@ def test_a_whole_thought_is_set_aside_in_every_familys_marks(reply):
     [
         "the tag </think> stands before code 4711",
         "analysis of the rent: 1200",
-        "the sign says [/THINK] and <channel|>",
         "code of the <think> door</think>",
     ],
 )
@@ -85,8 +82,6 @@ def test_a_closing_mark_alone_ends_what_the_prompt_began():
         "<|channel|>analysis<|message|>We need",
         # odysseus-dev/odysseus#4522: a tool call is no final channel
         '<|channel|>commentary to=functions.x<|message|>{"a":1}<|call|>',
-        "[THINK]We need",
-        "<|channel>thought\nWe need",
     ],
 )
 def test_a_reply_without_its_text_is_no_memory(encoder, reply):

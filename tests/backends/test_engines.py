@@ -1,6 +1,5 @@
 """Engines in this process, with a real model: vLLM and transformers, side by side."""
 
-import asyncio
 import json
 import os
 import shutil
@@ -98,31 +97,6 @@ def test_a_draft_from_the_prompt_changes_no_reply_and_spares_passes(tokenizer):
     assert 2 * len(passes) < 3 * other.reply_tokens
     for agent in agents:
         agent.close()
-
-
-def test_a_prompt_of_another_vocabulary_fails_alone(vllm, tokenizer):
-    with pytest.raises(BackendError, match="vLLM gave no reply: Token id 1000000 is out of vocabulary"):
-        ask(vllm, [Request((1_000_000, 5), "", 2)])
-    assert ask(vllm, requests(tokenizer))[0].reply_tokens > 0
-
-
-def test_more_seeded_prompts_than_a_step_takes_are_all_answered(vllm):
-    seeded = vllm.drawing(Sampling(temperature=1.0, seed=5))
-    wanted = [Request(tuple(range(10 + i, 60 + i)), "", 2) for i in range(60)]
-    replies = [c.token_ids for c in ask(seeded, wanted)]
-    assert [c.token_ids for c in ask(seeded, wanted)] == replies
-    assert [c.token_ids for c in ask(vllm, wanted)] != replies, "the engine's own sampling is as it was"
-
-
-async def test_a_cancelled_request_disturbs_no_other(vllm, tokenizer):
-    doomed = asyncio.create_task(vllm.complete(Request(tuple(range(10, 60)), "", 200)))
-    other = asyncio.create_task(vllm.complete(requests(tokenizer)[0]))
-    await asyncio.sleep(0)
-    doomed.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await doomed
-    assert (await other).reply_tokens > 0
-    assert (await vllm.complete(requests(tokenizer)[1])).reply_tokens > 0
 
 
 def test_two_engines_in_one_process_do_not_mix(vllm, model_folder, tokenizer):

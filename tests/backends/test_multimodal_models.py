@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 
 from memagent_lib.agent import run_sync
 from memagent_lib.backends import Sampling, open_backend, shape_of
-from memagent_lib.prompts import BudgetError, Request
+from memagent_lib.prompts import Request
 
 TEXT = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "head_dim": 16, "vocab_size": 600}
 TEXT |= {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 512}
@@ -43,13 +42,3 @@ def test_its_shape_is_its_text_models(gemma3: str) -> None:
     assert (shape.layers, shape.hidden, shape.kv_width, shape.attention, shape.ffn) == (2, 32, 16, 32, 48)
     assert shape.vocabulary == 600
     assert shape.parameters - shape.body == 600 * 32
-
-
-def test_a_recipe_beyond_its_window_is_refused(gemma3: str, tmp_path: Path) -> None:
-    pytest.importorskip("verl")
-    from memagent_lib.rl import Recipe, dry_run
-
-    overrides = [f'model.path="{gemma3}"', "reading.memory_tokens=900"]
-    recipe = Recipe.load("experiments/recipes/smollm2_1gpu.toml", overrides)
-    with pytest.raises(BudgetError, match="allows 512"):
-        list(dry_run(recipe, tmp_path / "run"))

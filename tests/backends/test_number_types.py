@@ -43,7 +43,3 @@ def test_weights_without_room_in_float32_stay_as_they_are(half_model, processor,
     processor("fpu avx2")
     monkeypatch.setattr(backend_module, "free_bytes", lambda: 1000.0)
     assert computed_in(half_model[0]) == half_model[1]
-
-
-def test_weights_in_float32_stay_so(model_folder):
-    assert computed_in(model_folder) == "float32"

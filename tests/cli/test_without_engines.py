@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import urllib.request
@@ -78,10 +77,8 @@ NEEDS = {
     "evaluate DATA --out out --model small": "the vllm backend needs",
     "evaluate DATA --out out --model small --backend transformers": "the transformers backend needs",
     "evaluate DATA --out out --model small SERVER --judge small --judge-set backend=vllm": "the vllm backend needs",
-    "read NOTHING.pdf --question q --model small": "the vllm backend needs",
     "serve --model small --port 0": "the vllm backend needs",
     "train RECIPE": "training needs",
-    "train RECIPE --dry-run": "training needs",
 }
 
 
@@ -117,13 +114,3 @@ def test_the_doctor_passes_a_plain_installation(tmp_path):
     done = memagent(tmp_path, "doctor")
     assert done.returncode == 0, done.stdout
     assert "none (a plain installation)" in done.stdout and "missing" not in done.stdout
-
-
-def test_the_demo_is_refused_before_its_first_notebook(tmp_path):
-    shutil.copytree(ROOT / "experiments", tmp_path / "experiments", ignore=shutil.ignore_patterns("studies", "pocket"))
-    (tmp_path / "pyproject.toml").touch()
-    (tmp_path / "notebooks").mkdir()
-    done = memagent(tmp_path, "demo")
-    assert done.returncode == 2
-    assert done.stderr.startswith("memagent demo: training needs ") and done.stderr.count("\n") == 1
-    assert not (tmp_path / "runs").exists()

@@ -165,17 +165,10 @@ def test_a_judge_is_an_option_of_command_and_format_and_unanswerable_questions_a
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["--from", "csv", "bare.jsonl"], "csv"),
-        (["--from", "squad", "gone.json"], "gone.json"),
         (["--from", "squad", "dev-v2.0.json", "--n", "99"], "n=99"),
-        (["--from", "squad", "dev-v2.0.json", "pool=x"], "pool"),
-        (["--from", "squad", "dev-v2.0.json", "--rule", "odd"], "odd"),
-        (["--from", "squad", "dev-v2.0.json", "--chunks", "0"], "chunks"),
         (["--from", "squad", "dev-v2.0.json", "./dev-v2.0.json"], "twice"),
         (["--from", "plain", "bare.jsonl"], "answers"),
         (["needle", "--chunks", "2", "--apart-from", "y"], "--apart-from"),
-        (["needle", "--chunks", "2", "--length-tokens", "9"], "length_tokens"),
-        (["squad", "--chunks", "2"], "squad"),
         ([], "nothing to make"),
     ],
 )

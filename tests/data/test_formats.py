@@ -181,15 +181,12 @@ ANSWERS = [
     ({"value": "Odo", "aliases": ["O."], "normalized_value": "odo"}, ("Odo", "O.")),  # TriviaQA
     ({"number": "", "spans": ["Odo", "O."]}, ("Odo", "O.")),  # DROP
     ("Odo", ("Odo",)),
-    (["Odo", "O.", "Odo"], ("Odo", "O.")),
     ([3, 3.0, 0.1, 1e-7], ("3", "0.1", "0.0000001")),
     (True, ("yes", "true")),
     # cdqa-suite/cdQA#201, huggingface/datasets#1566: lists and objects that became texts
     ('["Odo", "O."]', ("Odo", "O.")),
     ("['Odo', 'O.']", ("Odo", "O.")),
-    ("[redacted]", ("[redacted]",)),
     ("Odo|O.", ("Odo|O.",)),
-    (["A", "B", "C"], ("A", "B", "C")),
 ]
 
 
@@ -219,13 +216,9 @@ REFUSED = [
     (QUESTION | {"answers": ["Odo", None]}, "None"),
     (QUESTION | {"answers": [["Odo", "O."], ["A."]]}, "list of lists"),
     (QUESTION | {"answers": []}, "answer"),
-    (QUESTION | {"answers": {"label": 1}}, "label"),
     (QUESTION | {"answers": float("nan")}, "nan"),
     (QUESTION, "answers=FIELD"),
     (QUESTION | {"context": "other", "answers": "a"}, "document=FIELD"),
-    ({"question": "Who?", "document": " ", "answers": ["Odo"]}, "document"),
-    ({"question": " ", "document": "d", "answers": ["Odo"]}, "question"),
-    ({"question": "q", "context": [{"body": "x"}], "answer": "a"}, ""),
     ({"question": "q", "context": "c", "answer": 2, "choices": ["a", "b"]}, "choice"),
     ([1], ""),
 ]
@@ -268,15 +261,10 @@ def test_csv_of_office_programs_keep_texts_as_they_are(name, content, tmp_path):
 
 BROKEN = [
     ("x.jsonl", '{"question": "q"\n'),
-    ("x.jsonl", "\n"),
-    ("x.json", "[{"),
     ("x.json", "[" * 100_000),
     ("x.jsonl", b'{"question": "caf\xe9"}'),
     ("x.parquet", "PAR1 and no more"),
     ("x.csv", "question,document,answer\nq,d,e, and more,a\n"),
-    ("x.csv", "question,document,answer\nq,,a\n"),
-    ("x.csv", ""),
-    ("x.csv", "question,document,answer\nq,caf\xe9,a\n".encode("latin-1")),
     ("x.jsonl", b"\x1f\x8b packed"),
 ]
 

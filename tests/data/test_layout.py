@@ -96,27 +96,3 @@ def test_the_question_of_a_seed_is_the_same_at_every_length(tokenizer):
         short, long = (list(make(name, 4, 6, tokenizer, length_tokens=tokens)) for tokens in (5600, 9000))
         assert [(e.question, e.answers) for e in short] == [(e.question, e.answers) for e in long]
         assert all(a.document != b.document for a, b in zip(short, long, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("name", "size", "named"),
-    [
-        ("niah_single_1", {"length_tokens": 10}, "tokens"),
-        ("multihop_3", {"length_tokens": 100}, "tokens"),
-        ("cwe", {"length_tokens": 50}, "tokens"),
-        ("niah_single_1", {"chunks": 1, "chunk_tokens": 12}, "tokens"),
-        ("needle", {"chunks": 1, "chunk_tokens": 5}, "1x5"),
-        ("needle", {"length_tokens": 500}, "chunks"),
-        ("vt", {"documents": 5}, "documents"),
-        ("multihop_2", {"documents": 11}, "documents"),
-    ],
-)
-def test_a_length_that_a_task_cannot_have_is_refused_by_name(name, size, named, tokenizer):
-    with pytest.raises(ValueError, match=rf"task '{name}'.*{named}"):
-        list(make(name, 1, 1, tokenizer, **size))
-
-
-def test_filler_that_runs_out_is_an_error_with_its_name(tokenizer):
-    short = DocumentPlan(question="q?", answers=("a",), statements=(), filler=Filler(lambda: iter(STOCK), "the stock"))
-    with pytest.raises(ValueError, match="the stock"):
-        short.example(ExampleKey("x", 0, 0, Length(tokens=900)), Meter(tokenizer))

@@ -77,38 +77,8 @@ def test_a_task_in_a_file_takes_its_own_parameters(capsys):
     assert {example.document.count(" opens at ") for example in load("one.parquet")} == {1}
 
 
-def test_the_lists_describe_tasks_and_formats(capsys):
-    for words, listed in (
-        (["shops.py:HOURS"], ("when a shop opens", "17 %", "parameters: shops=3")),
-        ([], ("FILE.py:NAME", "multihop_2", "longmemeval", "memagent")),
-    ):
-        assert data("--list", *words) == 0
-        printed = capsys.readouterr().out
-        assert all(part in printed for part in listed)
-
-
 def test_splits_of_a_task_in_a_file_are_made_by_its_path(tokenizer, folder):
     splits = {"train": ([1, 2], [3]), "test": ([4], [2])}
     made = make_splits(folder / "data", "shops.py:HOURS", splits, tokenizer, seed=0, chunk_tokens=300, shops=2)
     assert made["examples"].tolist() == [3, 3, 2]
     assert {example.task for file in made["file"] for example in load(file)} == {"HOURS"}
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        (("shops.py:NOPE",), "HOURS"),
-        (("shops.py:NAMES",), "Preset"),
-        (("gone.py:HOURS",), "gone.py"),
-        (("broken.py:HOURS",), "no_such_module"),
-        (("HOURS",), "needle"),
-        (("shops.py:HOURS", "shop=2"), "shop"),
-        (("shops.py:HOURS", "shops=0"), "shops"),
-        (("shops.py:HOURS", "shops=9"), "shops"),
-    ],
-)
-def test_a_wrong_name_file_or_parameter_is_refused_by_name(words, named, folder, capsys):
-    (folder / "broken.py").write_text("import no_such_module\n")
-    assert data(*words, *SIZE, "--out", "x.parquet") == 2
-    assert named in capsys.readouterr().err
-    assert not (folder / "x.parquet").exists()

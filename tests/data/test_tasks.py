@@ -121,17 +121,10 @@ def test_counted_words_have_rulers_frequencies(tokenizer):
 WRONG = [
     ("nih", {}, "nih.*niah_single_1"),
     ("vt", {"hop": 3}, "hop"),
-    ("vt", {"hops": 0}, "hops"),
-    ("vt", {"hops": "four"}, "hops"),
-    ("niah_single_1", {"haystack": "hay"}, "haystack"),
-    ("niah_single_1", {"queries": 2}, "queries"),
     ("multihop_2", {"hops": 3}, "hops"),
-    ("multihop_2", {"decoys": 65}, "decoys"),
-    ("fwe", {"alpha": 1.0}, "alpha"),
     ("ordering", {"events": 40}, "events"),
     ("vt", {"n": 0}, "n must"),
     ("vt", {"chunks": 2}, "length_tokens"),
-    ("vt", {"length_tokens": 0}, "length_tokens"),
     ("vt", {"rule": "strict"}, "strict"),
 ]
 
@@ -143,12 +136,9 @@ def test_a_wrong_argument_is_refused_by_name_before_anything_is_made(name, argum
 
 
 LATE = [
-    ("niah_single_2", {}, MissingFile, "haystack_path"),
     ("niah_single_2", {"haystack_path": "{folder}/nowhere"}, MissingFile, "haystack_path"),
     ("niah_single_2", {"haystack_path": "{folder}/bad"}, ValueError, "line 3"),
     ("qa_1", {}, ValueError, "pool_path"),
-    ("qa_1", {"pool_path": "nowhere.json"}, MissingFile, "nowhere.json"),
-    ("prose_needle", {"text": "{folder}/nowhere"}, ValueError, "text"),
     ("prose_needle", {"text": "{folder}/one.txt"}, ValueError, "at least 50"),
 ]
 

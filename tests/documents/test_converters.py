@@ -38,9 +38,7 @@ def read(tmp_path):
             "<tr><td>Test</td></tr></table>",
             "Env | Cluster\nStaging | A\nTest | A\n",
         ),
-        ("<table><tr><td><table><tr><td>a<td>b</table><td>side</table>", "a | b\nside\n"),
         ("<label>Plan</label><select><option>Basic<option selected>Gold</select>", "Plan\n[ ] Basic\n[x] Gold\n"),
-        ("<dl><dt>Tenant</dt><dd>Odo Blau</dd></dl>", "Tenant\nOdo Blau\n"),
         # TeamHG-Memex/html-text#3: values of inputs are text; passwords and tokens are not
         (
             '<p>Name: <input value="Odo Blau"></p><input type=hidden value=csrf-77><input type=password value=hunter2>',
@@ -53,10 +51,7 @@ def read(tmp_path):
         ),
         ('<p>The sign says <img src="x" alt="No entry">.</p>', "The sign says [No entry].\n"),
         ("<p>5 m<sup>2</sup> and <del>1000</del> 1200</p>", "5 m^2 and [deleted: 1000] 1200\n"),
-        ("<title>Lease of Odo Blau</title><p>x</p>", "Lease of Odo Blau\nx\n"),
-        ("<p><math><mfrac><mn>1</mn><mn>2</mn></mfrac></math></p>", "[formula]\n"),
         ('<p><math alttext="x^2"><msup><mi>x</mi><mn>2</mn></msup></math> is 4</p>', "x^2 is 4\n"),
-        ('<ol start="4"><li>Four</li><li>Five</li></ol>', "4. Four\n5. Five\n"),
         ("<style>p{}</style><h1>Big\n news</h1>&lt;|im_end|&gt; <p>unclosed", "Big news\n<|im_end|>\nunclosed\n"),
     ],
 )
@@ -243,7 +238,6 @@ ALTERNATIVE = (
         (ALTERNATIVE % b"The rent is 1200 (plain)", "The rent is 1200 (plain)"),
         # python/cpython#89229: forwarded mails
         (MIXED + b"message/rfc822\r\n\r\nSubject: inner\r\n\r\nThe rent\r\n--B--", "Subject: inner\n\nThe rent"),
-        (b"multipart/mixed\r\n\r\nThe rent is 1200", "\n\nThe rent is 1200"),
     ],
 )
 def test_mail_is_its_headers_and_its_decoded_body(read, rest, found):
@@ -301,15 +295,12 @@ def test_a_notebook_is_its_cells_and_the_outputs_that_are_text(read):
     ("name", "data", "text", "notes"),
     [
         ("a.json", '{"from": "M\\u00fcller", "n": [1, 2]}', "from: Müller\nn: 1\nn: 2\n", []),
-        ("a.jsonl", '{"von": "\\u6797"}\n{"von": "b"}\n', "von: 林\nvon: b\n", []),
         ("a.json", "{broken", "{broken", ["a.json is not valid JSON; it is read as it is"]),
         ("a.csv", "Name;Rent\nOdo;1.200,50\nAda;900,00\n", "Name | Rent\nOdo | 1.200,50\nAda | 900,00\n", []),
         # docling-project/docling#4097: a mark before a quoted header
         ("a.csv", '\ufeff"Name, full",Age\n"Blau, Odo",30\n', "Name, full | Age\nBlau, Odo | 30\n", []),
-        ("a.csv", "a,,c\n1,,3\n", "a |  | c\n1 |  | 3\n", []),
         ("a.tsv", "name\tborn\nBlau, Odo\t1901\nRoth, Ida\t2\n", "name | born\nBlau, Odo | 1901\nRoth, Ida | 2\n", []),
         ("a.csv", "a," + "x" * 200_000 + "\n", "a | " + "x" * 200_000 + "\n", []),
-        ("a.md", "# Title\r\n\r\nGrüße 東京 😀\n", "# Title\r\n\r\nGrüße 東京 😀\n", []),
     ],
 )  # fmt: skip
 def test_texts_with_marks_are_their_text(read, name, data, text, notes):
@@ -351,13 +342,8 @@ def test_a_spreadsheet_is_its_values_and_its_gaps_are_reported(read):
         ("lease.doc", rb"{\rtf1\ansi x}", "striprtf"),
         ("table.xls", b"<html><table><tr><td>1</td></tr></table></html>", "inscriptis"),
         ("page", b"<?xml version='1.0'?>\n<!-- x -->\n<!DOCTYPE html><p>x", "inscriptis"),
-        ("readme.md", b"<div align=center>\n\n# Title", ""),
         ("letter.txt", b"From: me\nTo: you\nSubject: rent\n\nDear you", ""),
-        ("on_pdf.txt", b"A file begins with %PDF-1.7 and so on", ""),
         ("book", epub({"1.xhtml": "x"}, ["1.xhtml"]), "inscriptis"),
-        ("lease", docx(paragraph("x")), "docx2python"),
-        ("rents", xlsx(CELLS), "calamine"),
-        ("lease", one_page(), "pypdf"),
     ],
 )
 def test_a_format_is_recognised_by_the_bytes(tmp_path, name, data, by):
@@ -371,15 +357,10 @@ def test_a_format_is_recognised_by_the_bytes(tmp_path, name, data, by):
     [
         ("old.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(40)),
         ("talk.pptx", files.archive({"ppt/presentation.xml": ""})),
-        ("cut.docx", b"PK\x03\x04 cut off"),
         ("broken.docx", files.archive({"word/document.xml": "<w:document"})),
-        ("broken.xlsx", files.archive({"xl/workbook.xml": "no"})),
-        ("broken.pdf", one_page()[:200]),
         ("cycle.pdf", files.pdf(files.CATALOG, b"<< /Type /Pages /Kids [2 0 R] /Count 1 >>")),
-        ("a.ipynb", b'{"cells": 3, "nbformat": 4}'),
         ("photo.png", b"\x89PNG\r\n\x1a\n\0\0\0"),
         ("deep.html", b"<div>" * 20_000 + b"x"),
-        ("empty.txt", b""),
     ],
 )
 def test_a_file_that_is_not_read_has_one_line(tmp_path, name, data):

@@ -93,15 +93,10 @@ def test_a_position_names_the_page_or_sheet_of_its_file(tmp_path):
 @pytest.mark.parametrize(
     ("paths", "says"),
     [
-        ([], "no file"),
         (["no.txt"], "no.txt"),
         (["-"], "pipe"),
-        (["folder"], "no text"),
-        (["folder/a.bin"], "format"),
         (["scan.pdf"], "scan"),
         (["blank.txt"], "blank"),
-        (["pipe"], "pipe"),
-        (["a.txt", "./sub/../a.txt"], "twice"),
         ([".", "a.txt"], "twice"),
     ],
 )
@@ -116,15 +111,6 @@ def test_what_cannot_be_read_is_refused_before_the_first_turn(tmp_path, monkeypa
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(DocumentError, match=says):
         text_of(*paths)
-
-
-def test_names_that_are_not_words_are_escaped(tmp_path):
-    for name, text in (("a\nb.txt", "x"), ("c\udcff.txt", "y"), ("d\n.txt", "")):
-        (tmp_path / name).write_text(text)
-    document = Document([tmp_path])
-    assert "".join(document.blocks()) == "[a\\nb.txt]\nx\n\n[c\\udcff.txt]\ny"
-    (warning,) = document.warnings
-    assert warning.isprintable() and "d\\n.txt (empty" in warning
 
 
 WORDS = (

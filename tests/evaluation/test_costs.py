@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from memagent_lib.evaluation import cost_overview, costs, overview, to_frame
+from memagent_lib.evaluation import costs
 
 
 @pytest.fixture
@@ -35,16 +35,3 @@ def test_the_lengths_of_a_line_ascend(rows) -> None:
     assert costs(longest_first)[["line", "chunks"]].values.tolist() == [
         ["small", 4], ["small", 16], ["large", 4], ["large", 16]
     ]  # fmt: skip
-
-
-def test_files_are_listed_by_the_numbers_in_their_names(rows) -> None:
-    files = pd.concat([rows.assign(file=f"test_{chunks}") for chunks in (128, 16, 4)])
-    assert cost_overview(files)["file"].tolist() == ["test_4", "test_16", "test_128"]
-
-
-def test_scores_and_costs_have_the_same_order_of_rows(kept) -> None:
-    read = [to_frame([kept]).assign(task=task, reader=reader) for reader in ("overwrite", "blind") for task in "ba"]
-    names = overview(pd.concat(read, ignore_index=True))[["task", "reader"]].values.tolist()
-    tasks = ("all tasks", "a", "b")
-    assert names == [[task, reader] for task in tasks for reader in ("overwrite", "blind")]
-    assert cost_overview(pd.concat(read, ignore_index=True))[["task", "reader"]].values.tolist() == names

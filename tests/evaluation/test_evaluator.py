@@ -44,28 +44,6 @@ def test_a_perfect_reader_captures_retains_and_answers_all(needle_encoder, needl
     assert frame["capture"].tolist() == frame["retention"].tolist() == [1.0] * 12
 
 
-def test_only_text_that_fits_is_read_at_once_and_a_larger_alone(needle_encoder, needles, monkeypatch):
-    documents = [len(example.document) for example in needles]
-    most, reading, widest = {}, set(), []
-
-    def reply(text: str) -> str:
-        example = next(each for each in needles if each.question in text)
-        reading.add(example.id)
-        widest.append(sum(len(example.document) for example in needles if example.id in reading))
-        if "Write the answer" in text:
-            reading.discard(example.id)
-        return _careful(text)
-
-    for room in (2 * max(documents), 1):
-        monkeypatch.setattr(evaluator, "chars_in_flight", lambda room=room: room)
-        widest.clear()
-        found = evaluate(Agent(needle_encoder, Scripted(reply)), needles, progress=False)
-        assert len(found) == len(needles)
-        most[room] = max(widest)
-    assert max(documents) < most[2 * max(documents)] <= 2 * max(documents)
-    assert most[1] == max(documents)
-
-
 def test_a_failed_request_is_an_error_and_no_wrong_answer(needle_encoder, needles):
     def sometimes(text: str) -> str:
         if needles[3].question in text:
@@ -160,15 +138,6 @@ def test_documents_without_room_are_left_out_and_all_else_stays(needle_encoder, 
         assert {k: v for k, v in lean.row().items() if k not in same} == {
             k: v for k, v in full.row().items() if k not in same
         }
-
-
-def test_the_longest_documents_are_read_first(tokenizer, tmp_path):
-    files = []
-    for chunks in (2, 8, 4):
-        files.append(tmp_path / f"{chunks}.parquet")
-        save(make("needle", 3, 5, tokenizer, chunks=chunks, chunk_tokens=64), files[-1])
-    read = EvaluationPlan(files, n=(3, 1, 2)).examples()
-    assert [example.metadata["chunks"] for example in read] == [8, 4, 4, 2, 2, 2]
 
 
 @pytest.mark.parametrize(

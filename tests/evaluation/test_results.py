@@ -14,9 +14,7 @@ from metric_history import history
 from memagent_lib.evaluation import (
     COLUMNS,
     Result,
-    costs,
     gather_rows,
-    overview,
     read_results,
     save_rows,
     summarise,
@@ -102,13 +100,6 @@ def test_a_model_that_always_fails_has_failed_and_is_not_at_0(kept):
         False,
     ]
     assert table(frame)["4 chunks"].tolist() == ["none scored, 3 failed", "100.0 % [20.7, 100.0] (n=1)"]
-
-
-def test_no_rows_make_empty_tables():
-    rows = to_frame([]).assign(policy=[], run_id=[])
-    assert [len(make(rows)) for make in (summarise, table, overview, costs)] == [0, 0, 0, 0]
-    assert list(summarise(rows))[:4] == ["reader", "chunks", "accuracy", "low"]
-    assert list(turns_to_frame({}))[:3] == ["policy", "reader", "example"]
 
 
 def test_two_writers_of_one_file_at_once_lose_no_row(kept, tmp_path, monkeypatch):

@@ -53,10 +53,3 @@ def test_outcomes_have_capture_and_retention_of_each_fact(kept_lead, lost_lead) 
     assert rows[["lead_captured", "lead_retained", "last_captured", "last_retained"]].to_numpy().tolist() == [
         [True, True, True, True], [True, False, True, True],
     ]  # fmt: skip
-
-
-def test_with_no_lead_in_wait_a_wrong_or_the_first_one_opens(kept_lead, lost_lead, read) -> None:
-    assert two_hop_case([lost_lead, kept_lead]) == ("the lead waited longest", kept_lead)
-    assert two_hop_case([lost_lead]) == ("no lead survived: the first wrong answer", lost_lead)
-    at_once = read("nothing", "nothing", "nothing", f"{LEAD} {LAST}", f"{LEAD} {LAST}")
-    assert two_hop_case([at_once]) == ("no lead had to wait: the first right answer", at_once)

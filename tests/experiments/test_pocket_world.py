@@ -82,18 +82,3 @@ def test_the_answer_to_what_no_text_states_is_unknown(kind, pocket_tokenizer):
         stated = {(relation, key) for relation, key, _ in triples_in(example.document)}
         assert not stated & {(needed, key) for key in keys}
         assert len(chunks(example.document, pocket_tokenizer, 96)) == 4
-
-
-@pytest.mark.parametrize("kind", list(QuestionKind))
-def test_the_same_document_answers_a_question_about_a_decoy(kind, pocket_tokenizer):
-    usual = examples(kind, pocket_tokenizer, 7, 20)
-    for example, decoy in zip(usual, examples(kind, pocket_tokenizer, 7, 20, about_decoy=True), strict=True):
-        assert (decoy.document, decoy.task, decoy.id) == (
-            example.document,
-            f"pocket_{kind}_decoy",
-            f"{example.id}_decoy",
-        )
-        assert decoy.question != example.question
-        assert set(solve(decoy.question, decoy.document)) == set(decoy.answers)
-        evidence = " ".join(decoy.document[start:end] for start, end in decoy.evidence)
-        assert set(solve(decoy.question, evidence)) == set(decoy.answers)

@@ -8,7 +8,7 @@ import pytest
 
 from experiments.pocket.teacher import MEMORY_STATEMENTS, Teacher, answer_from, ideal
 from experiments.pocket.word_tokenizer import build_tokenizer
-from experiments.pocket.world import Crowd, Question, QuestionKind, Triple, disjoint_questions, document
+from experiments.pocket.world import Crowd, QuestionKind, disjoint_questions, document
 from memagent_lib.data import Length
 from memagent_lib.text import Tokenizer
 
@@ -63,26 +63,3 @@ def test_ideal_memories_answer_every_document_and_hold_no_more(teacher, kind):
         assert {triple.text for triple in question.triples} >= {*memory}
     needed = {"needle": 1, "update": 1, "multikey": 2, "multivalue": 3, "bridge": 4, "chain": 4}
     assert max(sizes) == needed[kind]
-
-
-RECITALS = {  # what the memory lacks is unknown
-    "needle": (("red owl",), ["code red fox maple"], "code red owl unknown", "unknown"),
-    "multikey": (
-        ("red owl", "red fox"), ["code red fox maple"], "code red owl unknown, code red fox maple", "unknown, maple"
-    ),
-    "bridge": (("red fox",), ["code Ada bell", "keeper red owl Ada"], "keeper red fox unknown", "unknown"),
-    "chain": (
-        ("Ada",), ["friend Ada Ben", "friend Eva Ben", "code Eva lily"], "friend Ada Ben, code Ben unknown", "unknown"
-    ),
-}  # fmt: skip
-
-
-def statements(lines):
-    return [Triple(relation, " ".join(key), value).text for relation, *key, value in (line.split() for line in lines)]
-
-
-@pytest.mark.parametrize("case", RECITALS)
-def test_an_answer_recites_what_the_memory_allows(case):
-    keys, memory, recited, box = RECITALS[case]
-    reply = answer_from(Question(QuestionKind(case), keys, (), ()), statements(memory))
-    assert reply == " ".join([*statements(recited.split(", ")), rf"\boxed{{ {box}}}"])

@@ -11,7 +11,6 @@ from IPython.display import display
 from IPython.utils.capture import capture_output
 
 from experiments.readers.gated import GATE
-from experiments.readers.recall import recall
 from memagent_lib.agent import Agent
 from memagent_lib.backends import Scripted
 from memagent_lib.diagnostics import Fate
@@ -102,27 +101,6 @@ def test_every_reader_has_fates_and_details(lost):
     assert merge["chunk"] is None and "gone" not in {change for text, change in merge["changes"] if text.strip()}
     editable = {name: readings.detail(key, 0)["editable"] for name, (key, _) in by_reader.items()}
     assert editable == {"gated": True, "multislot": True, "map_merge": False, "blind": False}
-
-
-@pytest.mark.parametrize("saved", [False, True])
-def test_a_recalled_memory_is_not_struck_out(lost, saved):
-    chunks = [turn.prompt.chunk for turn in lost.trace.reads]
-    replies = ["The owl is bold.\n", "The mole is shy.\nRECALL: owl", "The mole is shy, the owl bold.", "\\boxed{1}"]
-    session = recall(lost.trace.question, chunks[:3])
-    prompts = [next(session)]
-    for reply in replies[:3]:
-        prompts.append(session.send(Turn(prompts[-1], Reply(reply))))
-    with pytest.raises(StopIteration) as end:
-        session.send(Turn(prompts[-1], Reply(replies[3])))
-    trace = end.value.value
-    assert trace.turns[2].prompt.memory == "The mole is shy.\nFrom an earlier memory:\nThe owl is bold.\n"
-    if saved:
-        trace = Trace.from_record(trace.to_record())
-    readings = Readings({"p": [replace(lost, reader="recall", trace=trace)]})
-    changes = readings.detail(key_of(readings, "p", "lost", "recall"), 2)["changes"]
-    assert [text for text, change in changes if change == "gone"] == []
-    assert "".join(text for text, change in changes if change == "same") == "The mole is shy."
-    assert "".join(text for text, change in changes if change == "new") == ", the owl bold"
 
 
 def test_it_opens_on_the_first_loss_beside_a_success(kept, lost):

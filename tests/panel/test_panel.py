@@ -15,9 +15,8 @@ import pandas as pd
 import pytest
 
 from memagent_lib import plots
-from memagent_lib.cli.main import main
 from memagent_lib.evaluation import Result
-from memagent_lib.panel import attach, begin, curve, log_training, report, settle, show, watch
+from memagent_lib.panel import attach, begin, curve, log_training, report, show, watch
 from memagent_lib.panel.progress import Follower
 from memagent_lib.panel.training_panel import TrainingPanel
 from memagent_lib.prompts import TEMPLATE_FOLDER
@@ -246,23 +245,6 @@ def test_curves_go_to_the_trainings_and_the_notebooks_run(running: RunFolder, wo
         assert list(rows.query("metric == 'critic/score/mean'")["value"]) == [0.25, 0.5, 0.75]
 
 
-def test_curves_are_logged_if_the_trainings_run_is_gone(running: RunFolder, workspace: Path, tmp_path: Path) -> None:
-    own = Experiment.open(workspace).start("training")
-    own.experiment.client.delete_run(own.id)
-    running.write_status(replace(running.status(), mlflow_run=own.id))
-    experiment = Experiment.open(workspace)
-    point = experiment.start("point")
-    training = attach(running.path)
-    log_training(experiment, point.id, training, plots.reward_curve(curve(training)).figure)
-    rows = pd.read_parquet(point.fetch("curve.parquet", tmp_path))
-    assert list(rows.query("metric == 'critic/score/mean'")["value"]) == [0.25, 0.5, 0.75]
-
-
-def test_in_jupyter_settle_returns_at_once(running: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JPY_SESSION_NAME", "04_train.ipynb")
-    assert settle(attach(running.path)).state is TrainingState.RUNNING
-
-
 def test_without_a_terminal_watching_prints_a_line_per_event(running: RunFolder, capsys) -> None:
     before = TrainingStatus(state=TrainingState.RUNNING, step=3, steps=5, reward=0.75)
     later = [
@@ -287,9 +269,3 @@ def test_without_a_terminal_watching_prints_a_line_per_event(running: RunFolder,
         "running: step 4 of 5, reward 0.500",
     ]
     assert printed.err == ""
-
-
-def test_follow_ends_with_what_comes_next(run: RunFolder, capsys) -> None:
-    run.write_status(TrainingStatus(state=TrainingState.FINISHED, step=3, steps=3))
-    assert main(["follow", str(run.path)]) == 0
-    assert f"memagent evaluate DATA.parquet --model {run.model}" in capsys.readouterr().err

@@ -98,15 +98,6 @@ def test_captions_count_the_documents_that_questions_share(results: pd.DataFrame
         assert "n = 4 to 8 questions on 2 documents, 95 % intervals over documents" in texts(draw(shared))
 
 
-def test_intervals_at_one_length_are_side_by_side(results: pd.DataFrame) -> None:
-    ax = plots.accuracy_by_length(results[results["chunks"] == 64])
-    bars = {tuple(bar.get_paths()[0].vertices.ravel().round(6)) for bar in ax.collections}
-    assert len({bar[0] for bar in bars}) == 3
-    assert {(bar[1], bar[3]) for bar in bars} == {
-        (round(rate.low, 6), round(rate.high, 6)) for rate in (wilson(3, 4), wilson(1, 4))
-    }
-
-
 def test_lengths_in_tokens_ignore_the_window_of_a_baseline(results: pd.DataFrame) -> None:
     whole = results[results["reader"] == "blind"].assign(reader="full", chunk_tokens=4096)
 
@@ -133,18 +124,6 @@ def test_lines_that_a_figure_lacks_keep_their_colours(results: pd.DataFrame) -> 
     for draw in (plots.accuracy_by_length, plots.capture_and_retention, plots.cost_by_length):
         colours = {line.get_label().partition(":")[0]: line.get_color() for line in draw(rows).lines}
         assert [colours["before"], colours["after"]] == list(COLOURS[1:3])
-
-
-def test_other_seeds_and_baselines_are_thin_lines_in_their_policys_colour(results: pd.DataFrame) -> None:
-    second = results[results["policy"] == "after"].assign(policy="after, seed 1", score=0.5)
-    ax = plots.accuracy_by_length(pd.concat([results, second[second["reader"] == "overwrite"]]))
-    looks = {line.get_label(): (line.get_color(), line.get_linewidth() > 2) for line in ax.lines}
-    assert looks == {
-        "before": (COLOURS[0], True),
-        "after": (COLOURS[1], True),
-        "after, blind": (COLOURS[1], False),
-        "after, seed 1": (COLOURS[1], False),
-    }
 
 
 def test_capture_and_retention_omit_readers_without_a_memory(results: pd.DataFrame) -> None:
@@ -188,23 +167,6 @@ def test_documents_of_no_set_length_are_drawn_or_counted(results: pd.DataFrame, 
     assert ax.collections or labelled(ax)
     mixed = rows.assign(chunks=rows["chunks"].where(rows["chunks"] != 64))
     assert getattr(plots, plot)(mixed).get_xlabel().endswith("\n4 readings of no set length are left out")
-
-
-def test_many_lengths_have_few_labels_and_the_longest_one(results: pd.DataFrame) -> None:
-    short = one_line(results).iloc[:2]
-    rows = [short.assign(chunks=length, document=short["document"] + str(length)) for length in range(1, 100)]
-    labels = [label.get_text().split("\n")[0] for label in plots.accuracy_by_length(pd.concat(rows)).get_xticklabels()]
-    assert labels[-1] == "99" and len(labels) <= 9
-
-
-def test_many_lines_have_a_legend_below_a_plot_of_full_size(results: pd.DataFrame) -> None:
-    names = ["a policy of a long name, " * 4 + str(number) for number in range(12)]
-    ax = plots.accuracy_by_length(pd.concat([one_line(results).assign(policy=name) for name in names]))
-    ax.figure.canvas.draw()
-    box = ax.figure.legends[0].get_window_extent()
-    assert box.x0 >= 0 and box.x1 <= ax.figure.bbox.x1 and box.y0 >= 0
-    assert ax.get_position().height * ax.figure.get_figheight() > 2.5  # inches
-    assert max(map(len, legend_of(ax))) <= 48
 
 
 def test_a_line_whose_readings_all_failed_stops_no_figure(results: pd.DataFrame) -> None:

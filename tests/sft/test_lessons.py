@@ -142,16 +142,10 @@ def test_what_no_teacher_can_teach_is_refused(examples, encoder):
     ("table", "setting"),
     [
         ({"data": {}}, "train"),
-        ({"data": {"train": "a.parquet", "traces": "runs/b"}}, "traces"),
-        ({"model": {"path": "m", "average_with": "x"}}, "average_with"),
-        ({"tracking": {"run_id": "abc"}}, "run_id"),
         ({"sft": {"statements": "("}}, "statements"),
-        ({"sft": {"known": 1.5}}, "known"),
         ({"sft": {"answer": "yes"}}, "answer"),
         ({"sft": {"shares": {"keep": 0.9, "done": 0.2}}}, "shares"),
-        ({"sft": {"lr": float("inf")}}, "lr"),
         ({"sft": {"warmup_steps": 200}}, "warmup_steps"),
-        ({"sft": {"stepz": 4}}, "stepz"),
     ],
 )
 def test_a_wrong_recipe_names_the_setting(table, setting):
@@ -278,14 +272,3 @@ def test_bad_memories_are_no_lessons_and_are_counted(examples):
     found = list(lessons_from_traces([result], reader_named("overwrite"), left_out))
     assert [prompt.kind for prompt, _ in found] == [Kind.ANSWER]
     assert left_out == {"comment": 1}
-
-
-def test_evidence_that_is_stated_twice_is_noted_once(encoder):
-    fact = "The code of the red owl is 7."
-    document = f"{fact} It rained. {fact}"
-    spans = ((0, len(fact)), (len(document) - len(fact), len(document)))
-    question = "What is the code of the red owl?"
-    example = Example(id="a", task="own", question=question, document=document, answers=("7",), evidence=spans)
-    config = SftConfig(statements=FACT, teacher="aware", known=1.0)
-    read, answer = lessons_from_examples([example], encoder, config, OVERWRITE)
-    assert (read.reply, answer.prompt.memory, answer.reply) == (fact, fact, "\\boxed{7}")

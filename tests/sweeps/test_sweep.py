@@ -205,22 +205,6 @@ def test_what_cannot_run_is_refused_before_anything_starts(notebook, spec, works
     assert not (workspace / "s").exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("notebok = 'x'", "notebok"),
-        ("[[stage]]\nname = 'a'", "notebook"),
-        ("notebook = 'x'\ngrid.x = 3", "grid.x"),
-        ("grid.x = [1]\n[[stage]]\nnotebook = 'x'", "grid"),
-        ("", "stages"),
-    ],
-)
-def test_a_wrong_sweep_file_is_refused_with_its_error(tmp_path: Path, text: str, named: str) -> None:
-    (tmp_path / "s.toml").write_text(text)
-    with pytest.raises(ValueError, match=named):
-        SweepSpec.load(tmp_path / "s.toml")
-
-
 def test_a_sweep_file_has_stages_or_one_notebook_and_its_grid(tmp_path: Path, notebook) -> None:
     path = notebook(APPEND)
     (tmp_path / "one.toml").write_text(
@@ -241,14 +225,6 @@ def test_a_sweep_file_has_stages_or_one_notebook_and_its_grid(tmp_path: Path, no
     assert first[0].parameters == {"folder": f"{tmp_path}/f/x=1", "x": 1}
     assert first[1].parameters["name"] == f"{tmp_path}/f/c"
     assert second[0].parameters == {"folder": f"{tmp_path}/f/all"}
-
-
-def test_file_names_of_points_are_short_and_differ(notebook, spec) -> None:
-    texts = ["記憶" * 40, "記憶" * 40 + "?", "é" * 40, "runs/a", "runs_a"]
-    (points,) = plan(spec(SweepStage(name="one", notebook=notebook(APPEND), grid={"name": texts})))
-    names = [point.output.name for point in points]
-    assert max(len(name.encode()) for name in names) < 150 and len(set(names)) == len(texts)
-    assert names[2] == f"one--name={texts[2]}.ipynb"
 
 
 def test_a_second_sweep_is_refused_while_the_first_lives(notebook, spec, workspace: Path, capsys) -> None:
@@ -320,23 +296,3 @@ except KeyboardInterrupt:
     runs = load_runs(Experiment.open(workspace))
     assert sorted(runs["status"]) == ["FINISHED"] * 4 + ["KILLED"]
     assert runs["parent"].nunique() == 1
-
-
-@pytest.mark.long
-def test_a_second_ctrl_c_ends_a_cell_that_does_not_stop(notebook, workspace: Path, tmp_path: Path) -> None:
-    deaf = """
-import pathlib, os, signal, time
-signal.signal(signal.SIGINT, lambda *_: pathlib.Path(folder, "asked").touch())
-pathlib.Path(folder, "pid").write_text(str(os.getpid()))
-while True:
-    time.sleep(1)
-"""
-    process = in_background(sweep_file(tmp_path, workspace, notebook(deaf)), stdout=subprocess.DEVNULL)
-    pid = workspace / "s" / "pid"
-    wait_for(lambda: pid.exists() and pid.read_text())
-    kernel = psutil.Process(int(pid.read_text()))
-    process.send_signal(signal.SIGINT)
-    wait_for((workspace / "s" / "asked").exists)
-    process.send_signal(signal.SIGINT)
-    process.wait(timeout=60)
-    wait_for(lambda: has_ended(kernel))

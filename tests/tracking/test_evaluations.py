@@ -88,17 +88,6 @@ def board(tokenizer, workspace: Path, tmp_path: Path) -> pd.DataFrame:
     return leaderboard(experiment)
 
 
-def logged(board: pd.DataFrame, workspace: Path, policy: str, **columns) -> None:
-    """Log the rows of the first run of a board again, as those of another policy."""
-    experiment = Experiment.open(workspace)
-    rows = experiment.join(board["run_id"].iloc[0]).read_table("results.parquet")
-    with experiment.run(f"evaluate {policy}") as run:
-        run.tags({"policy": policy})
-        columns = {name: value(rows) if callable(value) else value for name, value in columns.items()}
-        run.table(rows.assign(policy=policy, **columns), "results.parquet")
-        run.metrics({"scored": len(rows)})
-
-
 def test_each_reader_of_each_policy_has_score_and_cost(board) -> None:
     assert board[["file", "chunks", "policy", "reader", "settings", "accuracy", "scored", "turns"]].values.tolist() == [
         ["test_2.parquet", 2, "knows", "blind", "memory 60", 1.0, 3, 1.0],

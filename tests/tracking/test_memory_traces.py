@@ -73,11 +73,3 @@ def test_a_long_trace_is_thinned_and_its_gaps_are_counted(workspace: Path, long_
     assert [span.attributes["turn"] - 1 for span in trace.data.spans if span.parent_id] == kept
     root = next(span for span in trace.data.spans if span.parent_id is None)
     assert (root.attributes["turns"], root.attributes["turns_left_out"]) == (724, 724 - len(kept))
-
-
-def test_every_reader_and_length_has_its_share_of_the_traces(workspace: Path, kept, lost) -> None:
-    blind = [replace(lost, reader="blind", example=replace(lost.example, id=f"b{i}")) for i in range(6)]
-    right = [replace(kept, example=replace(kept.example, id=f"r{i}")) for i in range(6)]
-    run = Experiment.open(workspace).start("one")
-    assert log_traces(run, [*blind, *right, lost], max_traces=5) == (8, 0)
-    assert sorted(trace.info.tags["example"] for trace in found(run.experiment)) == ["b0", "b1", "lost", "r0", "r1"]

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 from dataclasses import replace
 from importlib.metadata import version
 from multiprocessing import get_context
@@ -20,7 +19,6 @@ import pandas as pd
 import pytest
 from hostile import serving
 from metric_history import history
-from waiting import wait_for
 
 from memagent_lib import open_agent
 from memagent_lib.backends import Sampling
@@ -215,11 +213,3 @@ def test_a_run_keeps_its_environment_and_which_data_it_saw(workspace: Path, tmp_
     assert load_runs(run.experiment).iloc[0]["data.train_4.parquet"] == hashlib.sha256(b"rows").hexdigest()[:16]
     (seen,) = run.experiment.client.get_run(run.id).inputs.dataset_inputs
     assert (seen.tags[0].key, seen.tags[0].value) == ("mlflow.data.context", "training")
-
-
-def test_the_machine_is_measured_while_a_run_works(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memagent_lib.tracking.runs.SAMPLE_S", 0.1)
-    with Experiment.open(workspace).run("one") as run:
-        wait_for(lambda: run.experiment.client.get_run(run.id).data.metrics)
-    assert history(run, "system/cpu_utilization_percentage")
-    assert "SystemMetricsMonitor" not in {thread.name for thread in threading.enumerate()}
