@@ -46,25 +46,6 @@ def command_for(server, tokenizer_folder: str, workspace: Path, out: Path, *more
     return [*command, "--tracking", str(workspace), *more]
 
 
-def test_readers_and_n_repeat(needles, tokenizer_folder, workspace, tmp_path, capsys, caplog):
-    more = save(list(stream(needles, 3)), tmp_path / "more.parquet")
-    with serving() as server:
-        server.reply = reply
-        given = command_for(server, tokenizer_folder, workspace, tmp_path / "out", str(needles), str(more))
-        given += ["--reader", "overwrite", "--reader", "truncated", "--reader", "overwrite"]
-        assert main([*given, "--n", "2", "--n", "3"]) == 0
-        rows = pd.read_parquet(tmp_path / "out" / "small.parquet")
-        counts = {(reader, "more.parquet"): 3 for reader in ("overwrite", "truncated")}  # it has the others too
-        assert rows.groupby(["reader", "file"]).size().to_dict() == counts
-        posts = server.posts
-        assert main([*given, "--n", "2", "--n", "3", "--n", "1"]) == 2
-        assert main([*given, "--reader", "skim"]) == 2
-        assert server.posts == posts
-    said = capsys.readouterr().err
-    assert "n has 3 values for 2 files; give one for each, or one for all" in said and "no reader 'skim'" in said
-    assert "2 questions are in another file too, and are read once" in caplog.text
-
-
 def test_a_model_judge_adds_a_second_opinion_to_every_answer(needles, tokenizer_folder, workspace, tmp_path, capsys):
     def judged_or_read(body: dict) -> dict:
         if "CORRECT" not in body["messages"][0]["content"]:
@@ -88,27 +69,6 @@ def test_a_model_judge_adds_a_second_opinion_to_every_answer(needles, tokenizer_
     assert set(rows["model_judge_reply"]) == {"INCORRECT"}
     runs = load_runs(Experiment.open(workspace))
     assert set(runs["tags.model_judge"]) == {"small"}
-
-
-def test_an_empty_answer_of_a_server_is_failed_and_not_wrong(needles, tokenizer_folder, workspace, tmp_path, capsys):
-    silent = list(stream(needles))[1].question
-
-    def sometimes(body: dict) -> dict:
-        asked = body["messages"][0]["content"]
-        if silent in asked and "Write the answer" in asked:
-            return {"choices": [{"message": {"content": " "}, "finish_reason": "stop"}]}
-        return reply(body)
-
-    with serving() as server:
-        server.reply = sometimes
-        assert main(command_for(server, tokenizer_folder, workspace, tmp_path / "out", str(needles))) == 0
-        posts = server.posts
-        server.reply = reply
-        assert main(command_for(server, tokenizer_folder, workspace, tmp_path / "out", str(needles))) == 0
-        assert server.posts == posts + 1, "the same command asks the missing answer alone"
-    said = capsys.readouterr()
-    assert "100.0 % [51.0, 100.0] (n=4), 1 failed" in said.out and "(n=5)" in said.out
-    assert "warning: 1 failed (overwrite): BackendError: no reply after 10 attempts" in said.err
 
 
 def test_wrong_examples_become_data_and_failed_ones_do_not(needles, tokenizer_folder, workspace, tmp_path, capsys):

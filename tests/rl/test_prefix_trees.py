@@ -51,13 +51,6 @@ def test_every_node_attends_to_its_ancestors_only(seed):
     assert seen == ancestors
 
 
-def test_blocks_have_few_more_pairs_than_their_rows():
-    shared = list(range(1, 101))
-    packed = forest(prefix_trees([shared + [200 + i] * (30 - i) for i in range(8)] + [[500] * 3]))
-    pairs = sum(block.queries.numel() * block.keys.shape[1] for block in blocks(packed))
-    assert pairs <= 1.3 * sum(new * len(path) for _, path, new in packed.ends) < 0.6 * packed.ids.shape[1] ** 2
-
-
 @pytest.mark.parametrize("limit", [1, 12, 20])
 def test_only_a_single_row_makes_a_tree_over_the_limit(limit):
     rows = rows_like_rollouts(3)

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from memagent_lib.paths import read_lines_from
-from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus, rollout_files
+from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
 
 
 def test_a_status_comes_back_as_it_was_written(tmp_path):
@@ -61,16 +61,3 @@ def test_a_step_whose_metrics_a_kill_has_taken_is_done_again(tmp_path):
     assert folder.resumable_checkpoint().step == 2  # better than none
     folder.metrics.write_text(json.dumps({"step": 1, "metrics": {}}) + "\n")
     assert folder.resumable_checkpoint().step == 1
-
-
-def test_copies_that_a_person_made_in_a_run_do_not_count(tmp_path):
-    folder = RunFolder(tmp_path)
-    for name in ("global_step_9", "global_step_10", "global_step_9 (copy)", "global_step_10.tar.gz", "global_step_old"):
-        (folder.checkpoints / name).mkdir(parents=True)
-    folder.traces.mkdir()
-    for name in ("step_000010.jsonl", "step_000009.jsonl", "step_000010 (copy).jsonl", "step_mine.jsonl"):
-        (folder.traces / name).touch()
-    assert [checkpoint.step for checkpoint in folder.whole_checkpoints()] == [9, 10]
-    assert [file.name for file in rollout_files(folder.traces)] == ["step_000009.jsonl", "step_000010.jsonl"]
-    folder.forget_after(9)
-    assert [file.name for file in rollout_files(folder.traces)] == ["step_000009.jsonl"]

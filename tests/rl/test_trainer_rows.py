@@ -156,18 +156,6 @@ def updating(trainer, measured: dict) -> None:
     trainer.actor_rollout_wg = SimpleNamespace(update_actor=lambda rows: {"metrics": measured})
 
 
-def test_a_loss_of_verls_own_counts_no_rows(trainer):
-    updating(trainer, {"grad_norm": [0.5], "mfu": [0.1], "pg_loss": [0.2]})
-    metrics = {}
-    trainer._update_actor(batch(), metrics)
-    assert metrics == {
-        "optimizer/steps": 1,
-        "perf/mfu/actor": 0.1,
-        "actor/grad_norm": 0.5,
-        "actor/pg_loss": 0.2,
-    }
-
-
 def test_a_gradient_that_is_not_finite_stops_the_run(trainer):
     from memagent_lib.rl.trainer import NotFinite
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from gguf import GGUFWriter
 
-NORMAL, CONTROL, USER_DEFINED, BYTE = 1, 3, 4, 6
-ChatTemplate = str | None
+NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
 
 
 def write_gguf(
@@ -17,19 +16,16 @@ def write_gguf(
     tokens: list[str],
     kinds: list[int],
     *,
-    architecture: str = "llama",
-    kind: str = "gpt2",
     pre: str = "qwen2",
-    merges: list[str] | None = None,
-    scores: list[float] | None = None,
-    special: dict[str, int] | None = None,
-    chat_template: ChatTemplate = None,
+    merges: list[str],
+    special: dict[str, int],
+    chat_template: str,
     more: dict[str, Any] | None = None,
     tensors: dict[str, Any] | None = None,
 ) -> Path:
     """Write a transformers Llama model and a tokenizer. ``special`` maps ``bos``, ``eos`` and so on to ids."""
     config = model.config
-    writer = GGUFWriter(file, architecture)
+    writer = GGUFWriter(file, "llama")
     writer.add_name("Tiny")
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
@@ -41,18 +37,14 @@ def write_gguf(
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_vocab_size(config.vocab_size)
-    writer.add_tokenizer_model(kind)
+    writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(pre)
     writer.add_token_list(tokens)
     writer.add_token_types(kinds)
-    if merges is not None:
-        writer.add_token_merges(merges)
-    if scores is not None:
-        writer.add_token_scores(scores)
-    for name, number in (special or {}).items():
+    writer.add_token_merges(merges)
+    for name, number in special.items():
         writer.add_uint32(f"tokenizer.ggml.{name}_token_id", number)
-    if chat_template:
-        writer.add_chat_template(chat_template)
+    writer.add_chat_template(chat_template)
     for name, value in (more or {}).items():
         add = {bool: writer.add_bool, int: writer.add_uint16, str: writer.add_string}[type(value)]
         add(name, value)
