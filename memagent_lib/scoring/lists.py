@@ -44,12 +44,14 @@ def items_in(reply: str, answers: Sequence[str]) -> list[list[str]]:
     text = spelling(_BULLET.sub("", answers_in(reply)))
     masked, hidden = _masked(text, answers)
     readings = []
-    for listed, separator in product((masked, _LEAD_IN.sub("", masked)), _SEPARATORS):
+    for listed, separator in product(dict.fromkeys((masked, _LEAD_IN.sub("", masked))), _SEPARATORS):
         parts = (
             re.sub(f"{_MASK}(\\d+){_MASK}", lambda found: hidden[int(found[1])], part).strip()
             for part in separator.split(listed)
         )
-        readings.append(_distinct(part for part in parts if re.search(r"\w", part)))
+        found = _distinct(part for part in parts if re.search(r"\w", part))
+        if found not in readings:
+            readings.append(found)
     return readings
 
 

@@ -67,6 +67,7 @@ def test_a_recipe_composes_and_verl_accepts_it(dry, path):
     assert lines[0].endswith(f"on {recipe.nodes * recipe.workers} x {recipe.model.device}")
     assert lines[1].startswith("window   ")
     assert lines[2].startswith(f"a step   {recipe.prompts * recipe.rollouts:,} readings, {recipe.mini_batches} ")
+    assert len(lines) == 3 + len([*recipe.data.files, *recipe.data.eval]) and lines[-1].startswith("missing  ")
 
 
 def test_a_local_ray_listens_on_loopback_and_a_cluster_gets_the_variables(tmp_path):

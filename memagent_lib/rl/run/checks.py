@@ -184,8 +184,8 @@ def dry_run(recipe: Recipe, run_folder: str | Path, resume: bool = False) -> Ite
     actor = verl.actor_rollout_ref.actor
     yield f"model    {recipe.model.path} on {recipe.nodes * recipe.workers} x {device}"
     yield f"window   {encoder_of(recipe).window:,} tokens; micro-batches of {actor.ppo_max_token_len_per_gpu:,}"
+    readings = recipe.prompts * recipe.rollouts
+    yield f"a step   {readings:,} readings, {recipe.mini_batches} optimizer steps; {recipe.steps:,} steps"
     for path in (*recipe.data.files, *recipe.data.eval):
         if not Path(path).is_file():
             yield f"missing  {path}; the recipe's first lines have the command that makes it"
-    readings = recipe.prompts * recipe.rollouts
-    yield f"a step   {readings:,} readings, {recipe.mini_batches} optimizer steps; {recipe.steps:,} steps"
