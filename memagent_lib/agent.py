@@ -101,6 +101,12 @@ def _settings_file(model: str | Path) -> Path | None:
     return hub_file(name, SETTINGS_FILE)
 
 
+def tokenizer_to_train(model: str, chat_template: Mapping[str, Any]) -> Tokenizer:
+    """Return a model's tokenizer with the chat template's arguments: ``chat_template``, else ``memagent.json``'s."""
+    arguments = AgentSettings.load(model).chat_template | dict(chat_template)
+    return load_tokenizer(model).with_chat_arguments(arguments)
+
+
 def open_agent(
     model: str | Path = "",
     backend: str | Backend | None = None,
@@ -149,6 +155,8 @@ def open_agent(
     if not isinstance(tokenizer, Tokenizer):
         with status_line(f"loading the tokenizer of {Path(tokenizer or model).name}"):
             tokenizer = load_tokenizer(str(tokenizer or path))
+    if not tokenizer.source.chat_template and options.get("api") != "chat":
+        _LOG.warning("%s has no chat template, so its prompts are plain text", Path(model).name)
     arguments = trained.chat_template | dict(chat_template or {})
     encoder = Encoder(tokenizer.with_chat_arguments(arguments), template, budget)
     if isinstance(backend, str):

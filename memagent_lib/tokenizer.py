@@ -22,7 +22,8 @@ from memagent_lib.thinking import Thoughts, special_marks
 
 MARK = "<<memagent content>>"
 """A placeholder message, by which a chat template is rendered to find what it writes around messages."""
-_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
+_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+_TEMPLATES = ("chat_template.jinja", "chat_template.json", "additional_chat_templates/*")
 _OTHER_FILES = ("tokenizer.model", "vocab.json", "vocab.txt")
 _OF_EVERY_TEMPLATE = {"messages", "add_generation_prompt", "raise_exception", "strftime_now", "tools", "documents"}
 
@@ -80,9 +81,10 @@ class Tokenizer:
         from huggingface_hub import snapshot_download
 
         try:
-            return cls._of_folder(Path(snapshot_download(str(model), allow_patterns=[*_FILES, *_OTHER_FILES])))
+            folder = snapshot_download(str(model), allow_patterns=[*_FILES, *_OTHER_FILES, *_TEMPLATES])
         except (OSError, ValueError) as failure:
             raise OSError(f"no tokenizer for {str(model)!r}, neither here nor on the hub; set tokenizer") from failure
+        return cls._of_folder(Path(folder))
 
     @classmethod
     def _of_folder(cls, folder: Path) -> Tokenizer:
@@ -120,7 +122,9 @@ class Tokenizer:
             return self.source
         from transformers import AutoTokenizer
 
-        return AutoTokenizer.from_pretrained(str(self.source.folder))
+        made = AutoTokenizer.from_pretrained(str(self.source.folder))
+        made.chat_template = self.source.chat_template  # it may be in a file that transformers reads for processors
+        return made
 
     @cached_property
     def digest(self) -> str:
@@ -281,11 +285,7 @@ class TokenizerFiles:
         self.eos_token: str | None = self._special.get("eos_token")
         self.bos_token: str | None = self._special.get("bos_token")
         self.add_bos_token: bool | None = named.get("add_bos_token")
-        template = named.get("chat_template")
-        if isinstance(template, list):  # several by name
-            template = {one["name"]: one["template"] for one in template}.get("default")
-        path = folder / "chat_template.jinja"
-        self.chat_template: str | None = path.read_text(encoding="utf-8") if path.is_file() else template
+        self.chat_template = _chat_template(folder, named.get("chat_template"))
 
     def apply_chat_template(
         self, messages: list[dict[str, str]], add_generation_prompt: bool, tokenize: bool, **arguments: Any
@@ -350,6 +350,25 @@ def _template_arguments(chat_template: str) -> set[str]:
     environment = _environment()
     used = meta.find_undeclared_variables(environment.parse(chat_template))
     return {name for name in used - {*environment.globals} - _OF_EVERY_TEMPLATE if not name.endswith("_token")}
+
+
+def _chat_template(folder: Path, configured: Any) -> str | None:
+    """Return the chat template that transformers uses for a folder: the only one, or of several the ``default``.
+
+    Raises :class:`ValueError` for several without a default.
+    """
+    configured = configured or _json(folder / "chat_template.json").get("chat_template")
+    if not isinstance(configured, list):
+        configured = [{"name": "default", "template": configured}] if configured else []
+    templates = {one["name"]: one["template"] for one in configured}
+    for file in (folder / "additional_chat_templates").glob("*.jinja"):
+        templates[file.stem] = file.read_text(encoding="utf-8")
+    if (folder / "chat_template.jinja").is_file():
+        templates["default"] = (folder / "chat_template.jinja").read_text(encoding="utf-8")
+    if templates and "default" not in templates:
+        names = ", ".join(sorted(templates))
+        raise ValueError(f"{folder} has only chat templates by name ({names}); save one as chat_template.jinja")
+    return templates.get("default")
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -48,6 +48,37 @@ def test_an_argument_changes_the_frame_of_every_prompt(qwen3):
     assert tokenizer.thoughts.closed and not opened(qwen3).encoder.tokenizer.thoughts.closed
 
 
+PLAIN = "{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}"
+PLACES = {
+    "chat_template.json": {"chat_template": PLAIN},
+    "tokenizer_config.json": {
+        "chat_template": [{"name": "rag", "template": ""}, {"name": "default", "template": PLAIN}]
+    },
+    "additional_chat_templates/default.jinja": PLAIN,
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_chat_template_is_found_in_every_place(qwen3, place, caplog):
+    (qwen3 / "chat_template.jinja").unlink()
+    opened(qwen3)
+    assert "prompts are plain text" in caplog.text
+    (qwen3 / place).parent.mkdir(exist_ok=True)
+    written = PLACES[place]
+    (qwen3 / place).write_text(written if isinstance(written, str) else json.dumps(written))
+    tokenizer = opened(qwen3).encoder.tokenizer
+    assert tokenizer.backend.decode(tokenizer.chat("x y"), skip_special_tokens=False) == "<|im_start|>x y"
+    assert tokenizer.hf.chat_template == PLAIN
+
+
+def test_templates_without_a_default_are_refused(qwen3):
+    (qwen3 / "chat_template.jinja").unlink()
+    named = [{"name": "rag", "template": PLAIN}]
+    (qwen3 / "tokenizer_config.json").write_text(json.dumps({"chat_template": named}))
+    with pytest.raises(ValueError, match=r"by name \(rag\)"):
+        opened(qwen3)
+
+
 def test_an_argument_that_the_template_does_not_use_is_refused(qwen3):
     # PrimeIntellect-ai/verifiers#538, mlx-swift-lm#154: enable_thinking=false had no effect, and nothing told so
     with pytest.raises(ValueError, match="no argument thinking; it uses enable_thinking"):
@@ -77,6 +108,9 @@ def test_verls_own_key_reaches_the_agent_loop(qwen3, tmp_path):
         recipe = recipe_of(qwen3, budget, verl=verl)
         tokenizer = loop_of(tmp_path / str(len(chosen)), None, recipe).agent.encoder.tokenizer
         assert tokenizer.chat_arguments == chosen
+        (qwen3 / "memagent.json").write_text(
+            '{"chat_template": {"enable_thinking": true}}'
+        )  # which a recipe's replaces
     assert tokenizer.backend.decode(tokenizer.chat("x"), skip_special_tokens=False).endswith(OFF)
 
 

@@ -98,16 +98,17 @@ def _settings(recipe: SftRecipe, encoder: Encoder) -> AgentSettings:
         template=encoder.template.saved,
         budget=reading.budget,
         reader=reading.reader,
+        chat_template=encoder.tokenizer.chat_arguments,
         on_bad_memory=reading.on_bad_memory,
     )
 
 
 def _lessons(recipe: SftRecipe) -> tuple[Encoder, list[Row]]:
     """Return the lessons that the recipe describes, and how they are encoded. Warn of what they leave out."""
+    from memagent_lib.agent import tokenizer_to_train
     from memagent_lib.backends import trained_window
     from memagent_lib.data import load
     from memagent_lib.evaluation import read_results
-    from memagent_lib.models import load_tokenizer
     from memagent_lib.paths import absolute
     from memagent_lib.prompts import Encoder, Template
     from memagent_lib.readers import reader_named
@@ -116,7 +117,8 @@ def _lessons(recipe: SftRecipe) -> tuple[Encoder, list[Row]]:
     reading = recipe.reading
     reader = reader_named(reading.reader)
     model = recipe.model.path
-    encoder = Encoder(load_tokenizer(model), Template.load(reading.template), reading.budget, reader.prompts)
+    tokenizer = tokenizer_to_train(model, recipe.chat_template)
+    encoder = Encoder(tokenizer, Template.load(reading.template), reading.budget, reader.prompts)
     encoder.require_window(trained_window(model), f"the model {model}")
     if recipe.data.traces:
         results = [result for folder in recipe.data.traces for result in read_results(absolute(folder) / "readings")]

@@ -21,6 +21,7 @@ TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "chat_template.jinja",
+    "chat_template.json",
     "special_tokens_map.json",
     "generation_config.json",
 )

@@ -95,6 +95,7 @@ class SftConfig:
 class SftRecipe:
     """All settings of a warm start. ``model`` and ``reading`` mean the same as in a recipe of ``memagent train``.
 
+    ``chat_template`` sets arguments of the model's chat template, such as ``enable_thinking = false``.
     ``model.average_with`` and ``tracking.run_id`` belong to that command alone.
     """
 
@@ -102,6 +103,7 @@ class SftRecipe:
     data: SourceConfig
     reading: ReadingConfig
     sft: SftConfig = field(default_factory=SftConfig)
+    chat_template: Mapping[str, Any] = field(default_factory=dict)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ import os
 from contextlib import redirect_stdout
 from typing import Any
 
-from memagent_lib.models import load_tokenizer
+from memagent_lib.agent import tokenizer_to_train
 from memagent_lib.paths import write_atomically
 from memagent_lib.prompts import Encoder, Template
 from memagent_lib.rl.config import Recipe
@@ -41,7 +41,7 @@ def verl_settings(recipe: Recipe, folder: RunFolder, device: str) -> dict[str, A
 def encoder_of(recipe: Recipe) -> Encoder:
     """Return the encoder of the recipe's prompts, which also counts their tokens."""
     reading = recipe.reading
-    tokenizer = load_tokenizer(recipe.model.path).with_chat_arguments(recipe.chat_template)
+    tokenizer = tokenizer_to_train(recipe.model.path, recipe.chat_template)
     return Encoder(tokenizer, Template.load(reading.template), reading.budget, reading.shows)
 
 
