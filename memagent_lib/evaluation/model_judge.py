@@ -33,7 +33,9 @@ ANSWER_TOKENS = 1024  # a verdict is one word, but a model may think first
 SEAM_TOKENS = 16
 _ALL_NEEDED = ("items", "match_all")  # rules for questions whose accepted answers are all needed
 _VERDICTS = {"correct": 1.0, "incorrect": 0.0, "yes": 1.0, "no": 0.0}
-_LAST_LINE = re.compile(r"[\s*_#>-]*(?:(?:final )?verdict[\s*_]*:[\s*_]*)?[\"'`(\[]*(correct|incorrect|yes|no)[\s*_.。!\"'`)\]]*")
+_LAST_LINE = re.compile(
+    r"[\s*_#>-]*(?:(?:final )?verdict[\s*_]*:[\s*_]*)?[\"'`(\[]*(correct|incorrect|yes|no)[\s*_.。!\"'`)\]]*"
+)
 
 
 def verdict_in(reply: str) -> float | None:

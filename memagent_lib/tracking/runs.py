@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass, is_dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import pandas as pd
 
@@ -294,7 +296,7 @@ class Run:
 
 def _require_at_home(file: Path, artifacts: str) -> None:
     """Raise :class:`TrackingError` for a store that was moved or copied: it would write files below its old path."""
-    if not artifacts.startswith((file.parent.as_uri(), file.parent.resolve().as_uri())):
+    if not Path(url2pathname(urlsplit(artifacts).path)).resolve().is_relative_to(file.parent.resolve()):
         fix = "move it back, or name another folder"
         raise TrackingError(f"the MLflow store {file.parent} was moved or copied from {artifacts}; {fix}")
 

@@ -92,7 +92,10 @@ def test_a_store_that_is_only_read_is_not_made(workspace: Path, tmp_path: Path) 
 def test_a_moved_or_copied_store_is_read_but_not_written(workspace: Path, tmp_path: Path) -> None:
     with Experiment.open(workspace).run("one"):
         pass
-    for place in (shutil.copytree(workspace, tmp_path / "copy"), workspace.rename(tmp_path / "moved")):
+    (tmp_path / "link").symlink_to(workspace)
+    Experiment.open(tmp_path / "link")
+    shorter = workspace.with_name(workspace.name[:-1])  # the beginning of the old path
+    for place in (shutil.copytree(workspace, tmp_path / "copy"), workspace.rename(shorter)):
         with pytest.raises(TrackingError, match="was moved or copied"):
             Experiment.open(place)
         assert len(load_runs(Experiment.open(place, create=False))) == 1
