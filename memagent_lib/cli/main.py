@@ -12,6 +12,7 @@ from io import TextIOWrapper
 import click
 
 from memagent_lib.cli import data, evaluate, machine, publish, read, servers, sft, sweep, template, train
+from memagent_lib.cli.options import require_words
 from memagent_lib.errors import is_user_error
 from memagent_lib.system import Terminated
 
@@ -68,6 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = [word for word in words if word != "--traceback"]
     verb = f"memagent {words[0]}" if words else "memagent"
     try:
+        require_words(words)
         return commands.main(words, prog_name="memagent", standalone_mode=False) or 0
     except click.UsageError as wrong:
         path = wrong.ctx.command_path if wrong.ctx else "memagent"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,6 +144,14 @@ def continues(how: str) -> Iterator[None]:
     except (KeyboardInterrupt, Terminated) as stop:
         stop.add_note(how)
         raise
+
+
+def require_words(words: Sequence[str]) -> None:
+    """Raise ``ValueError`` for an empty argument, which would count as the current folder or as not set."""
+    for before, word in pairwise(["memagent", *words]):
+        if not word.strip() or re.fullmatch(r"--[\w-]+=\s*", word):
+            where = f"{word.strip()} is" if word.strip() else f"the argument after {before} is"
+            raise ValueError(f"{where} empty; is a variable of the shell not set?")
 
 
 def require_own(option: str, path: str | Path, mark: str, what: str) -> None:

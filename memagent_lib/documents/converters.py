@@ -235,13 +235,15 @@ def page_text(source: Source) -> Iterator[Piece]:
 
 
 def json_text(source: Source) -> Iterator[Piece]:
-    """Read a line per value, with its key. Text that is not JSON is read as it is, with a note."""
+    """Read a line per value, with its keys. Text that is not JSON is read as it is, with a note."""
     text = source.text()
+    # Numbers as they are written, and objects as pairs, because a key may stand in one twice.
+    load = json.JSONDecoder(object_pairs_hook=tuple, parse_float=str, parse_int=str).decode
     try:
-        values = [json.loads(text)]
+        values = [load(text)]
     except ValueError:
         try:
-            values = [json.loads(line) for line in text.splitlines() if line.strip()]
+            values = [load(line) for line in text.split("\n") if line.strip()]
         except ValueError:
             source.notes.append(f"{source.name} is not valid JSON; it is read as it is")
             yield Piece(text)
@@ -252,14 +254,15 @@ def json_text(source: Source) -> Iterator[Piece]:
 
 
 def _json_lines(value: Any, key: str = "") -> Iterator[str]:
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _json_lines(inner, name)
+    if isinstance(value, tuple):
+        for name, inner in value:
+            yield from _json_lines(inner, f"{key}.{name}".removeprefix("."))
     elif isinstance(value, list):
         for inner in value:
             yield from _json_lines(inner, key)
     else:
-        yield f"{key}: {value}" if key else str(value)
+        words = value if isinstance(value, str) else json.dumps(value)
+        yield f"{key}: {words}" if key else words
 
 
 def notebook_text(source: Source) -> Iterator[Piece]:

@@ -72,8 +72,9 @@ class Document:
         encoding: str | None = None,
         on_file: Callable[[str], None] | None = None,
     ):
-        paths = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
-        missing = [str(path) for path in paths if not path.exists()]
+        names = [paths] if isinstance(paths, str | Path) else paths
+        paths = [Path(name) for name in names]
+        missing = [str(name) for name in names if not (str(name) and Path(name).exists())]  # "" would be this folder
         if missing or not paths:
             raise DocumentError(f"no file or folder {missing}; give at least one that exists (a pipe is not read)")
         self.notes: list[str] = []

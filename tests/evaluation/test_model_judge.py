@@ -103,7 +103,8 @@ def test_a_judge_without_a_verdict_is_unclear_beside_the_score(results, tokenize
         ("CORRECT", 1), ("INCORRECT", 0), ("**Incorrect.**", 0), ("It names Porto.\nINCORRECT", 0), ("yes", 1),
         ("**Verdict:** no", 0), ('{"correct": false}', 0), ('{"verdict": "CORRECT"}', 1),
         ("not correct", None), ("", None), ("It is CORRECT, not INCORRECT.", None), ("CORRECT or INCORRECT?", None),
-        ("Correct?", None), ("❌ correct", None), ("CORRECT: ❌", None), ("~correct", None), ("正确\nCORRECT。", 1), ("CORRECT\nIt names another code.", None),
+        ("Correct?", None), ("❌ correct", None), ("CORRECT: ❌", None), ("~correct", None), ("正确\nCORRECT。", 1),
+        ("CORRECT\nIt names another code.", None),
         ("Wrong: the correct value is 5.", None), ('{"correct": true, "sure": false}', None), ("[" * 5000, None),
     ],
 )  # fmt: skip
