@@ -36,9 +36,14 @@ _BEFORE_PLAIN = (
     (re.compile(r"^\s*\\\((.*)\\\)\s*$"), r"\1"),
 )
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+_SCRIPTS = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL")  # as Unicode names their characters
+_PARTICLES = "是在为為于於到从從叫即はがをにでとのも"  # after which a word begins
+# Scripts of India and South-East Asia write vowels as signs, which are not letters to Python.
+_SIGNS = "\u0900-\u0963\u0966-\u0eff\u1000-\u1049\u1780-\u17d3"
+_BLANKS = re.compile(r"[^\S\n]{2,}")
 _INITIALS = re.compile(r"\b([^\W\d_]\.)\s+(?=[^\W\d_]\.)")  # J. K. Rowling is J.K. Rowling
-_WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}](?:[^\s{_CJK},;:!?()\[\]{{}}<>=|]*[^\W{_CJK}]|)[+#]*")
-_MARKS = re.compile(r"[^\w+#]|_")
+_WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}](?:[^\s{_CJK},;:!?()\[\]{{}}<>=|]*(?:[^\W{_CJK}]|[{_SIGNS}])|)[+#]*")
+_MARKS = re.compile(rf"[^\w+#{_SIGNS}]|_")
 _MEASURED = re.compile(r"(?:km|cm|mm|m|kg|mg|g|ml|l|kb|mb|gb|tb|[kmg]?hz|kwh|kw|mph|kmh|min|ms|am|pm)\b")
 _LONGEST_ANSWER = 4000  # characters; longer text is no answer, and takes seconds to read
 _MOST_BOXES = 100
@@ -174,7 +179,8 @@ def spelling(text: str) -> str:
     text = text.translate(_NARROW)
     for form, replacement in _BEFORE_PLAIN:
         text = form.sub(replacement, text)
-    return _INITIALS.sub(r"\1", plain(text).casefold().replace("i\u0307", "i"))
+    text = _BLANKS.sub(" ", plain(text)).casefold()
+    return _INITIALS.sub(r"\1", text.replace("i\u0307", "i"))
 
 
 def tokens(text: str, dates: bool = True) -> list[Token]:
@@ -241,6 +247,9 @@ def states(found: str, answers: Sequence[str]) -> str:
     # The longest first, so that the reason names the fullest match.
     for answer in sorted(answers, key=len, reverse=True):
         for start, end in spans(text, spelling(answer)):
+            if _in_longer_word(text, start, end):
+                reason = "it is a part of a longer word"
+                continue
             if denied(text, start, end):
                 reason = "it is denied"
                 continue
@@ -271,6 +280,26 @@ def denied(text: str, start: int, end: int) -> bool:
     """Return whether ``not``, ``is wrong`` or the like is next to the words from ``start`` to ``end``."""
     sentence = _SENTENCE.split(text[:start])[-1]
     return bool(_NOT_BEFORE.search(sentence) or _NOT_AFTER.match(text, end))
+
+
+def _in_longer_word(text: str, start: int, end: int) -> bool:
+    """Return whether letters around ``text[start:end]``, in a script without spaces, belong to its word.
+
+    So does one Han character before it (東京都 for 京都); two are a word of their own (法国巴黎), and what follows is
+    mostly a suffix (北京市, 리스본입니다). A word in katakana has all letters of its row.
+    """
+    script = _script(text[start])
+    before = list(takewhile(lambda letter: _script(letter) == script and letter not in _PARTICLES, text[:start][::-1]))
+    if script == "KATAKANA" and _script(text[end : end + 1]) == script:
+        return True
+    borders = (text[start - 1 : start + 1], text[end - 1 : end + 1])
+    if any(len(pair) == 2 and all(unicodedata.numeric(letter, 0) for letter in pair) for pair in borders):
+        return True  # 二十 of 二十三
+    return len(before) == 1 if script == "CJK" else script in _SCRIPTS and bool(before)
+
+
+def _script(letter: str) -> str:
+    return unicodedata.name(letter, "").partition(" ")[0].partition("-")[0] if letter else ""
 
 
 def _marked(reply: str) -> str | None:

@@ -68,6 +68,11 @@ FIELD_REPLIES = [
             r"\boxed{Lisbon is wrong}", r"\boxed{other than Lisbon}",
         )
     ],
+    ("contains", r"\boxed{東京都}", ["京都"], 0), ("contains", r"\boxed{法国巴黎}", ["巴黎"], 1),
+    ("contains", r"\boxed{他住在北京市}", ["北京"], 1), ("contains", r"\boxed{二十三}", ["二十"], 0),
+    ("contains", r"\boxed{カタカナ}", ["カタ"], 0), ("contains", r"\boxed{남서울}", ["서울"], 0),
+    ("exact", r"\boxed{की}", ["के"], 0), ("exact", r"\boxed{दिल्ली।}", ["दिल्ली"], 1), ("exact", "Answer: ปี", ["ปู"], 0),
+    ("contains", r"\boxed{$4.5  million}", ["4.5 million"], 1), ("exact", r"\boxed{4.5  million}", ["4.5 million"], 1),
     ("contains", r"\boxed{里斯本、波尔图}", ["里斯本"], 0),
     ("contains", r"\boxed{Lisbon, because the letter names it, and the ship too}", ["Lisbon"], 1),
     ("contains", r"\boxed{Lisbon, Portugal}", ["Lisbon, Portugal", "Lisbon"], 1),
