@@ -87,7 +87,7 @@ def replies_of(model_folder, wanted: list[Request]) -> list[tuple[int, ...]]:
     return replies
 
 
-def test_a_draft_from_the_prompt_changes_no_reply_and_spares_passes(tokenizer):
+def test_a_draft_from_the_prompt_changes_no_reply_and_spares_passes():
     agents = [open_agent(POCKET, kind, threads=1) for kind in ("transformers", "vllm")]
     passes = []
     agents[0].backend.model.base_model.register_forward_hook(lambda *_: passes.append(1))

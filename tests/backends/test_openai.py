@@ -455,7 +455,7 @@ def test_the_served_model_and_the_api_are_part_of_an_identity(encoder):
     assert found == [{"model": "a.gguf", "api": api} for api in ("completions", "chat")]
 
 
-async def test_a_server_that_only_streams_is_requested_to(encoder):
+async def test_a_server_that_only_streams_is_requested_to():
     with serving() as server:
         server.refuse = lambda body: None if body.get("stream") else (400, error("Stream must be set to true"))
         server.reply = lambda body: STREAMS["chat"]

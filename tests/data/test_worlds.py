@@ -33,7 +33,7 @@ def test_a_question_has_a_gold_document_a_hop_and_five_decoys(shape, hops, gold)
 
 
 @pytest.mark.parametrize("name", ["comparison", "comparison_4"])
-def test_no_pair_is_compared_twice_and_order_reveals_nothing(name, tokenizer):
+def test_no_pair_is_compared_twice_and_order_reveals_nothing(name):
     task = MultiHop(shape="comparison", hops=4 if name.endswith("4") else 2)
     made = [plan(task, 2, index) for index in range(500)]
     names = [re.search(r", (.+) or (.+)\?", p.question).groups() for p in made]

@@ -124,15 +124,6 @@ def test_documents_of_no_set_length_are_drawn_and_compared(encoder: Encoder, wor
     assert compared["opening"]["policy"] == "one" and "ma-timeline" in (workspace / "compared.html").read_text()
 
 
-def test_results_of_baselines_alone_are_drawn(encoder: Encoder, workspace: Path) -> None:
-    examples = list(make("needle", 2, 0, encoder.tokenizer, chunks=2, chunk_tokens=48))
-    shared = evaluated({"one": [scripted(encoder, 24, "nothing")]}, examples, workspace, ("truncated", "blind"))
-    drawn = {"figure_file": str(workspace / "f.png"), "table_file": str(workspace / "t.csv")}
-    names = run_cells("05_length_extrapolation", policies=["one"], **drawn, **shared)
-    assert names["last"]["line"].unique().tolist() == ["one, blind"]
-    assert names["accuracy"]["reader"].tolist() == ["truncated", "blind"]
-
-
 def test_two_settings_of_one_policy_are_inspected_by_name(encoder: Encoder, workspace: Path) -> None:
     examples = list(make("needle", 2, 0, encoder.tokenizer, chunks=2, chunk_tokens=48))
     shared = evaluated({"one": [scripted(encoder, size, "nothing") for size in (16, 24)]}, examples, workspace)

@@ -10,7 +10,7 @@ from memagent_lib import plots
 from memagent_lib.data import data_files, make, save
 from memagent_lib.diagnostics import Provenance
 from memagent_lib.evaluation import against, paired, wilson
-from memagent_lib.plots.style import COLOURS, GREY, short_count, shortened
+from memagent_lib.plots.style import COLOURS, GREY, short_count
 
 matplotlib.use("agg")
 
@@ -225,14 +225,6 @@ def test_the_data_overview_draws_all_documents_and_evidence(tokenizer, tmp_path)
     path = save(make("needle", 4, 1, tokenizer, chunks=2), tmp_path / "x.parquet")
     lengths, _ = plots.data_overview(data_files([path]))  # no gold documents, and no tokens
     assert lengths.get_xlabel() == "characters, log scale"
-
-
-def test_names_are_drawn_as_they_are(results: pd.DataFrame) -> None:
-    """A policy's name may have dollar signs, which are not mathematics, and be long."""
-    name = "$x_1$ and $y_2$ " + "of words " * 30
-    ax = plots.accuracy_by_length(results.replace({"policy": {"before": name}}))
-    ax.figure.canvas.draw()
-    assert legend_of(ax)[0] == shortened(name)
 
 
 def test_a_figure_is_saved_as_an_image_and_as_pdf(results: pd.DataFrame, tmp_path) -> None:

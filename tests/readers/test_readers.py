@@ -236,7 +236,7 @@ def test_overwrite_reads_each_chunk_with_the_memory_before_it(tokenizer):
     assert trace.answer == f"m{len(parts) + 1}"
 
 
-def test_truncated_shows_both_ends_of_the_document(tokenizer, encoder):
+def test_truncated_shows_both_ends_of_the_document(encoder):
     backend = Scripted(lambda text: "\\boxed{1}")
     document = "Alpha begins here. " + "Rain taps on the roof all night. " * 60 + "Omega ends here."
     Agent(encoder, backend, truncated).read(document, "q?")
@@ -317,7 +317,7 @@ def test_a_command_in_a_form_that_means_nothing_is_counted(tokenizer, reader, re
 
 
 @pytest.mark.parametrize("reply", ["KEEP", "DONE\nthe code is 7", "Rain on the roof: DONE"])
-def test_gates_that_mean_something_are_no_fault(tokenizer, reply, encoder):
+def test_gates_that_mean_something_are_no_fault(reply, encoder):
     says = iter([reply, "x"])
     trace = Agent(encoder, Scripted(lambda text: next(says)), gated).read("Rain on the roof.", "code?")
     assert trace.bad_memories == 0
