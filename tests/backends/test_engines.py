@@ -99,17 +99,6 @@ def test_a_draft_from_the_prompt_changes_no_reply_and_spares_passes():
         agent.close()
 
 
-def test_two_engines_in_one_process_do_not_mix(vllm, model_folder, tokenizer):
-    alone = [c.token_ids for c in ask(vllm, requests(tokenizer))]
-    second = open_backend("vllm", model_folder, Sampling(), window=128, threads=1)
-    both = run_sync(gather(backend.complete(r) for r in requests(tokenizer) for backend in (vllm, second)))
-    assert [c.token_ids for c in both[::2]] == [c.token_ids for c in both[1::2]] == alone
-    run_sync(second.close())
-    with pytest.raises(BackendError, match="vLLM's engine has stopped: it was closed"):
-        ask(second, requests(tokenizer))
-    assert [c.token_ids for c in ask(vllm, requests(tokenizer))] == alone
-
-
 @pytest.mark.parametrize(
     ("positions", "window", "needed", "settings"),
     [

@@ -86,16 +86,6 @@ def test_it_opens_on_the_first_loss_beside_the_other_policy(page: Page, readings
     expect(page.locator(".ma-chunk")).to_have_count(1)  # both have read it
 
 
-def test_a_turn_shows_what_it_did(page: Page, readings: Readings):
-    opened(page, readings, turn=6, beside="")
-    expect(page.get_by_label("reading", exact=True).locator("option:checked")).to_contain_text("✗ first")
-    detail = page.locator(".ma-detail").first
-    expect(detail).to_contain_text("turn 6: chunk 6 in memory")
-    expect(page.locator("mark.ma-evidence.ma-brought").first).to_contain_text(NEEDLE[:-1])
-    expect(detail.locator("ins").last).to_contain_text("4711")
-    expect(detail.locator("del").first).to_be_visible()
-
-
 def test_text_of_a_document_is_never_markup(page: Page, readings: Readings):
     opened(page, readings, turn=1)
     expect(page.locator(".ma-chunk").first).to_contain_text("<script>document.title='taken'</script>")

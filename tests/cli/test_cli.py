@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 from pocket import pocket_task
 
-from memagent_lib.agent import Agent
-from memagent_lib.backends import Scripted
 from memagent_lib.cli import commands, main
 from memagent_lib.cli.machine import NEEDED_GB, examine, report
 from memagent_lib.cli.options import api_key
@@ -104,19 +102,6 @@ def test_a_servers_key_is_read_from_its_file(tmp_path):
     (tmp_path / "key").write_bytes(b" \n")
     with pytest.raises(ValueError, match="--api-key-file"):
         api_key(str(tmp_path / "key"))
-
-
-@pytest.mark.parametrize(("more", "says"), [([], "--journal FILE"), (["--journal", "j.jsonl"], "j.jsonl")])
-def test_ctrl_c_says_what_continues(more, says, encoder, tmp_path, monkeypatch, capsys):
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.chdir(tmp_path)
-    Path("a.txt").write_text("some text")
-    monkeypatch.setattr("memagent_lib.cli.read.agent_of", lambda **_: Agent(encoder, Scripted(lambda text: "x")))
-    monkeypatch.setattr("memagent_lib.documents.read_files", interrupted)
-    assert main(["read", "a.txt", "--question", "q?", "--model", "m", "--backend", "openai", *more]) == 130
-    assert re.search(rf"memagent read: stopped; .*{re.escape(says)}", capsys.readouterr().err)
 
 
 def test_data_lists_every_task_and_makes_one_from_any_folder(tmp_path, monkeypatch, capsys):

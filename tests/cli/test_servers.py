@@ -14,7 +14,7 @@ import pytest
 from ports import free_port
 from waiting import command_of, has_ended, wait_for
 
-from memagent_lib.cli.servers import HOST, LabServer, servers, wait_until_all_answer
+from memagent_lib.cli.servers import HOST, servers
 
 
 def test_a_port_in_use_fails_before_anything_starts(tmp_path: Path) -> None:
@@ -25,15 +25,6 @@ def test_a_port_in_use_fails_before_anything_starts(tmp_path: Path) -> None:
         with pytest.raises(OSError, match=str(port)), servers(free_port(), port, str(tmp_path), "t"):
             pass
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_server_that_ended_is_reported_before_others_answer(tmp_path: Path) -> None:
-    with subprocess.Popen(["sleep", "60"]) as slow, subprocess.Popen(["false"]) as dead:
-        dead.wait()
-        both = [LabServer(name, process, tmp_path, free_port(), "") for name, process in (("A", slow), ("B", dead))]
-        with pytest.raises(OSError, match="B ended with status 1"):
-            wait_until_all_answer(both)
-        slow.kill()
 
 
 def test_both_servers_answer_until_they_are_stopped(workspace: Path) -> None:

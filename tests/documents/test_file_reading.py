@@ -170,18 +170,6 @@ def test_a_reply_that_was_turned_away_is_in_the_warnings_and_on_the_page(encoder
     assert "No changes &amp; no updates." in page_of(reading, tmp_path)
 
 
-def test_turns_without_a_change_are_left_out_and_chunks_open(agent, tmp_path):
-    (tmp_path / "a.txt").write_text(FILLER * 9 + OTTER)
-    (tmp_path / "b.txt").write_text(FILLER * 12)
-    reading = read_files(agent, [tmp_path / "a.txt", tmp_path / "b.txt"], [question("violet otter")])
-    page = page_of(reading, tmp_path)
-    listed = re.findall(r"<summary>Turn (\d+) · (.*?) ·", page)
-    changed = int(re.search(r"([\d,]+) of [\d,]+ turns changed the memory", page)[1])
-    assert len(listed) == changed == page.count("the chunk that it read") < len(reading.trace.reads)
-    assert OTTER.strip() in page.split("the chunk that it read", 2)[-1]
-    assert any(re.fullmatch(r"a.txt, character \d+ to b.txt, character \d+", place) for _, place in listed)
-
-
 # What can be wrong.
 
 

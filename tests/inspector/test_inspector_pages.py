@@ -35,15 +35,6 @@ def test_turns_that_do_not_matter_are_left_out_and_counted(long_reading) -> None
     assert body.count("<rect") == 41
 
 
-def test_of_a_long_reading_several_turns_share_a_bar(long_reading) -> None:
-    body = page(long_reading(turns=1799, noted=1000, lost=1102, cut=4)).body
-    bars = re.findall(r'<rect class="ma-(\w+)" x="([\d.]+)" [^>]*><title>([^<]*)</title>', body)
-    assert len(bars) == 600 and len(body) < 300_000
-    assert bars[0] == ("ahead", "0.00", "turns 1 to 3: not read yet") and bars[1][2].endswith("not read yet; cut")
-    assert bars[367][::2] == ("lost", "turns 1,102 to 1,104: noted and lost")  # the worst of the three
-    assert [bar[1] for bar in bars[-2:]] == ["598.00", "599.00"] and bars[366][0] == "present"
-
-
 def test_text_of_documents_and_memories_is_never_markup(lost) -> None:
     body = page(lost, lost).body
     text = re.sub("<del>.*?</del>|</?ins>", "", body)

@@ -16,7 +16,7 @@ import pytest
 
 from memagent_lib import plots
 from memagent_lib.evaluation import Result
-from memagent_lib.panel import attach, begin, curve, log_training, report, show, watch
+from memagent_lib.panel import attach, begin, curve, log_training, report, watch
 from memagent_lib.panel.progress import Follower
 from memagent_lib.panel.training_panel import TrainingPanel
 from memagent_lib.prompts import TEMPLATE_FOLDER
@@ -125,13 +125,6 @@ def test_markup_in_documents_and_memories_is_text(running: RunFolder) -> None:
     page = report(running.path)._repr_html_()
     assert "nothing &lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "<script" not in page and "<b>bold</b>" not in page
-
-
-def test_outside_jupyter_the_panel_is_a_page(running: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
-    page = show(running.path)._repr_html_()
-    assert "step 3 of 10, reward 0.750" in page
-    assert 'alt="reward, seconds per step"' in page and "data:image/png;base64," in page
 
 
 def test_the_live_panel_follows_the_files_and_the_selection(running: RunFolder, lost: Result) -> None:

@@ -98,26 +98,6 @@ def test_captions_count_the_documents_that_questions_share(results: pd.DataFrame
         assert "n = 4 to 8 questions on 2 documents, 95 % intervals over documents" in texts(draw(shared))
 
 
-def test_lengths_in_tokens_ignore_the_window_of_a_baseline(results: pd.DataFrame) -> None:
-    whole = results[results["reader"] == "blind"].assign(reader="full", chunk_tokens=4096)
-
-    def labels(rows: pd.DataFrame) -> list[str]:
-        return [label.get_text() for label in plots.accuracy_by_length(rows).get_xticklabels()]
-
-    assert labels(pd.concat([results, whole])) == ["4\n512", "64\n8K"]
-    larger = results[results["policy"] == "before"].assign(policy="larger", chunk_tokens=256)
-    assert labels(pd.concat([results, larger])) == ["4", "64"]
-
-
-def test_each_task_has_its_own_panel_and_all_share_a_legend(results: pd.DataFrame) -> None:
-    other = results.assign(task="update", score=1.0)
-    first = plots.accuracy_by_task(pd.concat([results.assign(task="needle"), other]))
-    needle, update = first.figure.axes
-    assert [ax.get_title(loc="left").strip() for ax in (needle, update)] == ["needle", "update"]
-    assert labelled(needle)["before"] == [0.75, 0.25] and labelled(update)["before"] == [1.0, 1.0]
-    assert legend_of(first) == ["before", "after", "after, blind"]
-
-
 def test_lines_that_a_figure_lacks_keep_their_colours(results: pd.DataFrame) -> None:
     failed = results[results["policy"] == "before"].assign(policy="failed", score=np.nan, turns=np.nan, capture=np.nan)
     rows = pd.concat([failed, results])
