@@ -193,7 +193,7 @@ class _Session:
             return None
         if reply.thinking and reply.cut and not reply.text:
             return Fault.UNFINISHED
-        opened = _opened(prompt, reply)
+        opened = prompt.opened(reply)
         if opened.text == prompt.old_memory:
             return None
         if prompt.kind.malformed and prompt.kind.malformed(opened.text):
@@ -205,7 +205,7 @@ class _Session:
 
     def _turn(self, pending: _Pending) -> Turn:
         prompt = pending.prompt
-        reply = _opened(prompt, pending.reply)
+        reply = prompt.opened(pending.reply)
         if not pending.faults:
             return Turn(prompt, reply)
         action = self._on_bad_memory
@@ -220,11 +220,6 @@ class _Session:
         if self._observer.on_turn:
             self._observer.on_turn(turn)
         return turn.lean() if self._observer.lean else turn
-
-
-def _opened(prompt: Prompt, reply: Reply) -> Reply:
-    opened = prompt.kind.opened
-    return opened(reply, prompt.old_memory) if opened else reply
 
 
 async def drive(

@@ -55,7 +55,7 @@ def code_hash(left_out: tuple[str, ...] = VIEW_ROOMS) -> str:
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*")):
         name = path.relative_to(PACKAGE)
-        if path.suffix in {".py", ".toml"} and name.parts[0] not in left_out:
+        if path.suffix in {".py", ".toml"} and name.parts[0].removesuffix(".py") not in left_out:
             digest.update(f"{name}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -92,6 +92,10 @@ class Prompt:
         """The memory that the reply replaces; for a merge, the first of the two."""
         return self.memory if self.replaced is None else self.replaced
 
+    def opened(self, reply: Reply) -> Reply:
+        """Return a model's reply to this prompt as a reader gets it: a command in it is its signal."""
+        return self.kind.opened(reply, self.old_memory) if self.kind.opened else reply
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:

@@ -42,7 +42,7 @@ _LAST_CHARS = 200  # in thousands of line breaks, the search would take seconds
 def open_gate(reply: Reply, memory: str) -> Reply:
     """Return the reply with the resulting memory as its text, and the gate as its signal ("" for a plain memory)."""
     # The whole reply: a memory may itself contain the word.
-    if not reply.signal and _KEEP.fullmatch(reply.text):
+    if _KEEP.fullmatch(reply.text):
         return replace(reply, text=memory, signal=KEEP)
     return open_done(reply, memory)
 
@@ -50,7 +50,7 @@ def open_gate(reply: Reply, memory: str) -> Reply:
 def open_done(reply: Reply, memory: str) -> Reply:
     """Return a reply that begins with DONE without the word, which becomes its signal; return any other unchanged."""
     done = _DONE.match(reply.text)
-    if reply.signal or not done:  # a reply with a signal has been opened before
+    if not done:
         return reply
     # DONE may come with a last memory; alone, it leaves the memory unchanged.
     return replace(reply, text=reply.text[done.end() :].strip() or memory, signal=DONE)
@@ -106,7 +106,6 @@ def gated(question: str, chunks: Iterable[Chunk], previous: Trace | None = None)
     turns, memory = turns_and_memory(previous)
     for chunk in chunks:
         turn = yield Prompt(GATE, question, memory, chunk)
-        turn = replace(turn, reply=open_gate(turn.reply, memory))
         turns.append(turn)
         memory = turn.reply.text
         if turn.reply.signal == DONE:

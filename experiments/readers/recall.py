@@ -116,7 +116,6 @@ def recall(question: str, chunks: Iterable[Chunk], previous: Trace | None = None
         turn = yield _prompt(RECALL, question, memory, recalled, chunk)
         # Before this turn is added: the memory it writes is in the next prompt anyway.
         past = [turn.reply.text for turn in turns]
-        turn = replace(turn, reply=_REQUEST.opened(turn.reply, memory))
         turns.append(turn)
         memory = turn.reply.text
         words = _REQUEST.words(turn.reply.signal)

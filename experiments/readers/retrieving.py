@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from experiments.readers.gated import DONE, ends_with_gate, open_done, write_gate
@@ -114,14 +113,12 @@ def retrieving(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
     memory = NO_MEMORY
     for part in parts:
         turn = yield Prompt(SEARCH, question, memory, part)
-        turn = replace(turn, reply=open_search(turn.reply, memory))
         turns.append(turn)
         memory = turn.reply.text
         found = _best(ranking, _REQUEST.words(turn.reply.signal), passages, part, displayed)
         if found is not None:
             displayed.add(found)
             turn = yield Prompt(FOUND, question, memory, passages[found])
-            turn = replace(turn, reply=open_done(turn.reply, memory))
             turns.append(turn)
             memory = turn.reply.text
         if turn.reply.signal == DONE:

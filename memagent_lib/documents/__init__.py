@@ -8,20 +8,17 @@ from memagent_lib.documents.file_reading import (
     on_bad_memory_for,
     questions_to_answer,
     read_files,
-    require_continuable,
 )
-from memagent_lib.documents.reading_page import FileReading, plain
+from memagent_lib.documents.reading_page import plain
 from memagent_lib.documents.sources import Document, DocumentError, SourcePosition
 
 __all__ = [
     "Document",
     "DocumentError",
-    "FileReading",
     "SavedReading",
     "SourcePosition",
     "on_bad_memory_for",
     "plain",
     "questions_to_answer",
     "read_files",
-    "require_continuable",
 ]

@@ -5,7 +5,7 @@ folder, or a hub name. This package depends on no engine, and loads weights only
 """
 
 from memagent_lib.models.adapters import WEIGHTS_FILE, merged_weights, record_base, require_adapter_of, save_adapter
-from memagent_lib.models.cache import TOKENIZER_FILES, WEIGHT_FILES, ModelError, cache_folder, weight_files
+from memagent_lib.models.cache import TOKENIZER_FILES, WEIGHT_FILES, ModelError, cache_folder
 from memagent_lib.models.finding import (
     HUB_NAME,
     PUBLISHED,
@@ -35,5 +35,4 @@ __all__ = [
     "require_adapter_of",
     "save_adapter",
     "source_hash",
-    "weight_files",
 ]

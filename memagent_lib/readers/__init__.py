@@ -32,13 +32,12 @@ from memagent_lib.readers.registry import (
     require_continues,
     signal_in_words,
 )
-from memagent_lib.readers.with_memory import SLOTS, map_merge, multislot, overwrite
+from memagent_lib.readers.with_memory import map_merge, multislot, overwrite
 
 __all__ = [
     "BASELINES",
     "READERS",
     "SHARED_QUESTION",
-    "SLOTS",
     "Ranking",
     "Reader",
     "ReaderError",

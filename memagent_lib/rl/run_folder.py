@@ -26,12 +26,13 @@ from memagent_lib.evaluation import Result
 from memagent_lib.journal import append_record
 from memagent_lib.models import WEIGHTS_FILE
 from memagent_lib.paths import read_lines, write_atomically
+from memagent_lib.plugins import is_plugin, plugin_hash
 from memagent_lib.provenance import model_hash
 from memagent_lib.rl.config import Recipe
 
 STATUS_FILE = "status.json"
 UNFINISHED = "unfinished"
-READERS = 8
+_THREADS = 8
 _BLOCK = 1 << 24
 
 
@@ -223,7 +224,8 @@ def input_hashes(recipe: Recipe) -> dict[str, str]:
     models = [path for path in (recipe.model.path, recipe.model.average_with) if path]
     files = [*recipe.data.files, *([f"{recipe.adapter}/{WEIGHTS_FILE}"] if recipe.adapter else [])]
     hashes = {path: model_hash(path) for path in models if Path(path).exists()}
-    return hashes | {path: data_hash(path) for path in files if Path(path).exists()} | recipe.reading.hashes
+    hashes |= {path: data_hash(path) for path in files if Path(path).exists()}
+    return hashes | recipe.reading.hashes | {name: plugin_hash(name) for name in recipe.rewards if is_plugin(name)}
 
 
 def save_rollout(traces: Path, result: Result, step: int) -> None:
@@ -272,7 +274,7 @@ def read_back(folder: Path) -> None:
     # A checkpoint without weights would pass every check of its files.
     if not any(path.suffix == ".pt" for path in files):
         raise ValueError(f"{folder} has no file of weights (*.pt)")
-    with ThreadPoolExecutor(READERS) as pool:
+    with ThreadPoolExecutor(_THREADS) as pool:
         list(pool.map(_check, files))
 
 

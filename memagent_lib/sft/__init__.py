@@ -9,16 +9,14 @@ engines.
 """
 
 from memagent_lib.sft.fine_tuning import Row, fine_tune, require_own, rows
-from memagent_lib.sft.lessons import Lesson, Moment, lessons_from_examples, lessons_from_traces
-from memagent_lib.sft.sft_recipe import SftConfig, SftRecipe, SourceConfig
+from memagent_lib.sft.lessons import Moment, lessons_from_examples, lessons_from_traces
+from memagent_lib.sft.sft_recipe import SftConfig, SftRecipe
 
 __all__ = [
-    "Lesson",
     "Moment",
     "Row",
     "SftConfig",
     "SftRecipe",
-    "SourceConfig",
     "fine_tune",
     "lessons_from_examples",
     "lessons_from_traces",

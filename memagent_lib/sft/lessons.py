@@ -133,7 +133,7 @@ def _reading(example: Example, encoder: Encoder, teacher: _Teacher, reader: Read
         yield from lessons
         # The words for an empty memory are learnt, but the next prompt has to be that of an empty memory.
         texts = ["" if lesson.reply == encoder.template.empty_memory else lesson.reply for lesson in lessons]
-        turns = tuple(Turn(prompt, Reply(text)) for prompt, text in zip(prompts, texts, strict=True))
+        turns = tuple(Turn(prompt, prompt.opened(Reply(text))) for prompt, text in zip(prompts, texts, strict=True))
         try:
             move = session.send(turns if isinstance(move, tuple) else turns[0])
         except StopIteration:

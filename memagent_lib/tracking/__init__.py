@@ -16,12 +16,11 @@ from memagent_lib.tracking.evaluations import (
     log_agent,
     log_readings,
     log_results,
-    rows_file,
     run_names,
     settings_of,
 )
-from memagent_lib.tracking.runs import PARENT_TAG, Experiment, Run, RunStatus, load_runs, mlflow_page, policy_name
-from memagent_lib.tracking.store import MissingArtifact, TrackingError, sqlite_file, store_uri
+from memagent_lib.tracking.runs import PARENT_TAG, Experiment, Run, RunStatus, load_runs, policy_name
+from memagent_lib.tracking.store import MissingArtifact, TrackingError, store_uri
 
 __all__ = [
     "PARENT_TAG",
@@ -43,11 +42,8 @@ __all__ = [
     "log_agent",
     "log_readings",
     "log_results",
-    "mlflow_page",
     "policy_name",
-    "rows_file",
     "run_names",
     "settings_of",
-    "sqlite_file",
     "store_uri",
 ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -147,6 +148,7 @@ def settings_of(agent: Agent, shared_reading: bool = False) -> dict[str, Any]:
     prompts.
     """
     identity = agent.identity
+    model = identity["model"]
     template = asdict(agent.encoder.template)
     settings = identity["budget"] | {"template": template.pop("name")}
     settings |= {name: value for name, value in identity["sampling"].items() if name != "seed"}
@@ -160,7 +162,8 @@ def settings_of(agent: Agent, shared_reading: bool = False) -> dict[str, Any]:
     return {
         "settings": row_settings(settings),
         "chunk_tokens": agent.encoder.budget.chunk_tokens,
-        "weights": identity["model"][:8],
+        # Names of models often begin alike.
+        "weights": (model if re.fullmatch("[0-9a-f]{16}", model) else digest(model))[:8],
         "wording": digest(json.dumps(template, sort_keys=True))[:8],
     }
 

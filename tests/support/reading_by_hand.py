@@ -29,7 +29,7 @@ def play(session: ReaderSession, reply: Callable[[Prompt], str]) -> tuple[Trace,
     """
 
     def turn(prompt: Prompt) -> Turn:
-        return Turn(prompt, Reply(reply(prompt)))
+        return Turn(prompt, prompt.opened(Reply(reply(prompt))))
 
     moves, move = [], next(session)
     while True:

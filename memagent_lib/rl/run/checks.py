@@ -73,9 +73,12 @@ def resolved(recipe: Recipe, folder: RunFolder) -> Recipe:
         reading = dataclasses.replace(reading, reader=absolute_plugin(reading.reader))
     if recipe.adapter:
         verl[ADAPTER] = str(absolute(recipe.adapter))
+    rewards = {absolute_plugin(name) if is_plugin(name) else name: each for name, each in recipe.rewards.items()}
     data = recipe.data.with_paths(lambda path: str(absolute(path)))
     model = recipe.model.with_paths(_located)
-    return dataclasses.replace(recipe, data=data, model=model, tracking=tracking, reading=reading, verl=verl)
+    return dataclasses.replace(
+        recipe, data=data, model=model, tracking=tracking, reading=reading, rewards=rewards, verl=verl
+    )
 
 
 def _located(model: str) -> str:
