@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import openai
 
@@ -53,6 +54,7 @@ CONNECT_S = 10.0
 SAME_REFUSALS = 10  # in a row stop the run
 USELESS_REPLIES = 10  # of one request: empty, half, or of another form
 USELESS_WAIT_S = 0.5
+NO_LIST = (403, 404, 405, 501)  # statuses of servers without a list of models
 TRUNCATED = ("length", "max_tokens", "max_output_tokens", "max_length", "model_length")
 _FILTERED = re.compile(r"filter|safety|recitation|blocklist|prohibited|sensitive")
 _BROKEN_OFF = re.compile(r"error|abort|cancel|fail|insufficient")
@@ -95,6 +97,10 @@ class OpenAICompatible:
         self._policy = retry_policy or RetryPolicy()
         base_url = re.sub(r"/(chat/completions|completions|models)/?$", "", base_url)
         self.base_url = _public_address(base_url, api_key or "")
+        host = urlsplit(base_url).hostname
+        self._is_here = host in ("localhost", "::1") or host.startswith(
+            "127."
+        )  # which no proxy of the environment reaches
         # Some servers quote the key in their error, which ends up in logs and results.
         self._secrets = [secret for secret in (api_key, urlsplit(base_url).password) if secret]
         # The client refuses an empty key, takes None from OPENAI_API_KEY, and sends OPENAI_ORG_ID to any server.
@@ -177,7 +183,9 @@ class OpenAICompatible:
         if self._client is None:
             hooks = {"response": [self._judge]}
             # Following a redirect could turn the POST into a GET without a body.
-            http = openai.DefaultAioHttpClient(event_hooks=hooks, follow_redirects=False, timeout=self._timeout)
+            http = openai.DefaultAioHttpClient(
+                event_hooks=hooks, follow_redirects=False, timeout=self._timeout, trust_env=not self._is_here
+            )
             # The deadline ends the retries.
             self._client = openai.AsyncOpenAI(**self._settings, http_client=http, max_retries=10_000)
         return self._client
@@ -189,7 +197,7 @@ class OpenAICompatible:
             self._refuse(response.status_code, content, response.headers, json.loads(response.request.content))
 
     def _refuse(self, status: int, content: str, headers: Mapping[str, str], sent: Mapping[str, Any]) -> None:
-        if status in (400, 422, 500) and self._learn(message_in(content), sent):
+        if status in (400, 422, 500, 501) and self._learn(message_in(content), sent):
             raise _Resend
         failure = self._failure(status, content, headers)
         if not isinstance(failure, RetryableError):
@@ -237,7 +245,7 @@ class OpenAICompatible:
         try:
             streamed = content.lstrip().startswith(("data:", "event:", ":"))
             body = _joined(content) if streamed else json.loads(content)
-            if body.get("error") and not body.get("choices"):
+            if body.get("error"):
                 self._refuse(status_of(body["error"]), json.dumps(body), {}, sent)
                 raise RetryableError(self._last_failure)
             choice = body["choices"][0]
@@ -298,16 +306,21 @@ class OpenAICompatible:
         try:
             cards = cards_in(self._get("/models"))
         except openai.APIStatusError as refusal:
-            if window and refusal.status_code in (404, 405):  # no list
+            if window and refusal.status_code in NO_LIST:
                 return model, window
             if refusal.status_code == 404 and "data" in self._page("/v1/models"):
                 raise BackendUnavailable(f"{self.base_url} lacks its end; give {self.base_url}/v1") from None
             failure = self._failure(refusal.status_code, refusal.response.text, refusal.response.headers)
             if isinstance(failure, RetryableError):
                 failure = BackendUnavailable(f"{server} is not ready ({failure}); try again")
+            if refusal.status_code in NO_LIST:
+                failure = BackendUnavailable(f"{failure}; if it has no list of models, set window, in tokens")
             raise failure from None
         except openai.APIConnectionError as failure:
             says = f"no server answers at {self.base_url} ({one_line(str(failure.__cause__ or failure))})"
+            proxies = ", ".join(sorted(name for name in getproxies() if name != "no"))
+            if proxies:
+                says += f"; the environment sets a proxy for {proxies}, which loopback addresses do not use"
             raise BackendUnavailable(f"{says}; start one there, or give its base_url") from failure
         except ODD_FORM as odd:
             says = f"{self.base_url}/models is not an OpenAI-compatible server's list of models; check base_url"
@@ -322,7 +335,8 @@ class OpenAICompatible:
 
     def _get(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Return the JSON at a path of the API or at a whole address. With ``body``, send that."""
-        with openai.OpenAI(**self._settings, max_retries=0) as client:
+        http = openai.DefaultHttpxClient(timeout=self._timeout, trust_env=not self._is_here)
+        with openai.OpenAI(**self._settings, http_client=http, max_retries=0) as client:
             if body:
                 return json.loads(client.post(path, body=body, cast_to=str, options=self._options))
             return json.loads(client.get(path, cast_to=str, options=self._options))
@@ -352,9 +366,9 @@ def _public_address(base_url: str, api_key: str) -> str:
 
 
 def _names(says: str, field: str) -> bool:
-    """Return whether a text names a field of a request, as it is sent or in camel case."""
-    camel = re.sub(r"_(\w)", lambda letter: letter[1].upper(), field)
-    return re.search(rf"(?<!\w)({field}|{camel})(?!\w)", says) is not None
+    """Return whether a text names a field of a request, in any spelling: ``top_k``, ``topK``, ``Top-K``."""
+    spelled = field.replace("_", "[ _-]?")
+    return re.search(rf"(?<![^\W_]){spelled}(?!\w)", says, re.IGNORECASE) is not None
 
 
 def _tokens(usage: Any, *names: str) -> int:
@@ -388,7 +402,7 @@ def _text(content: Any) -> tuple[str, str]:
 
 def _joined(stream: str) -> dict[str, Any]:
     """Return a stream's chunks as one response. Some servers stream although nobody requested it."""
-    usage = reason = None
+    usage = reason = error = None
     texts = dict.fromkeys(("content", "reasoning_content", "reasoning"), "")
     # Not splitlines(), which also breaks a text at U+2028.
     lines = [line[5:].strip() for line in re.split("\r\n|\r|\n", stream) if line.startswith("data:")]
@@ -398,8 +412,9 @@ def _joined(stream: str) -> dict[str, Any]:
         usage = chunk.get("usage") or usage
         for part in (part for part in chunk.get("choices") or () if not part.get("index")):
             reason = part.get("finish_reason") or reason
+            error = part.get("error") or error
             added = part.get("delta") or part.get("message") or {"content": part.get("text")}
             texts = {name: text + _text(added.get(name))[0] for name, text in texts.items()}
     if reason is None and "[DONE]" not in lines:
         raise ValueError("the stream broke off")
-    return {"usage": usage, "choices": [{"message": texts, "finish_reason": reason}]}
+    return {"usage": usage, "choices": [{"message": texts, "finish_reason": reason, "error": error}]}

@@ -160,6 +160,8 @@ WITHOUT_TEXT = {
     "half a text": {"message": {"content": "the co"}, "error": {"code": 502}, "finish_reason": None},
     "a page": b"<!doctype html><title>Log in</title>",
     "half a stream": events(delta(content="the co"), end=""),
+    "an error in a choice of a stream": events({"choices": [{"delta": {"content": "the co"}, "error": {"code": 502}}]}),
+    "an error beside a choice": {"choices": [{"text": "the co"}], "error": {"message": "overloaded", "code": 503}},
     "an error in a stream": events(delta(content="x"), error("overloaded", code=503)),
 }
 
@@ -280,6 +282,14 @@ def opening_fails(kind: type[Exception], says: str, **options: object) -> None:
         OpenAICompatible(**{"model": "small", "sampling": Sampling()} | options)
 
 
+async def test_no_proxy_takes_a_loopback_address_and_an_error_names_it(monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with serving() as server:
+        await ask(opened(server))
+    opening_fails(BackendUnavailable, "sets a proxy for http", base_url=server.url)
+
+
 def test_a_wrong_setting_key_model_or_address_is_found_before_any_turn():
     opening_fails(ValueError, "'telepathy'", api="telepathy")
     opening_fails(ValueError, "extra may not set messages", extra={"messages": []})
@@ -370,6 +380,8 @@ async def test_a_variant_of_a_listed_model_and_a_server_without_a_list_are_taken
     with serving() as server:
         backend = OpenAICompatible("small:fast", Sampling(), base_url=server.url)
         await ask(backend)
+        server.list_status = 403
+        opening_fails(BackendUnavailable, "set window, in tokens", base_url=server.url)
         server.list_status = 405
         await ask(OpenAICompatible("other", Sampling(), base_url=server.url, window=512))
     assert [body["model"] for body in server.bodies] == ["small:fast", "other"] and backend.window == 4096
@@ -503,6 +515,7 @@ async def test_refused_limit_and_temperature_are_learnt_once(refusals, caplog): 
     [
         ("top_k", 400, error("Unrecognized request argument supplied: top_k")),  # hermes-agent#15633
         ("top_k", 422, {"detail": [{"type": "extra_forbidden", "loc": ["body", "top_k"], "msg": "Extra inputs"}]}),
+        ("top_k", 501, error("Top-K is not implemented")),
         ("presence_penalty", 400, {"code": "invalid argument", "error": "no argument presencePenalty: not supported"}),
     ],
 )
