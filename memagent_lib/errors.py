@@ -36,5 +36,7 @@ def nearest(name: object, known: Iterable[object]) -> str:
 def is_user_error(error: BaseException) -> bool:
     """Return whether the message lets a user fix the error, as for a wrong value, file, server or installation."""
     expected = (UserError, ValueError, OSError, ImportError)
+    if isinstance(error, RecursionError):  # of a file that is nested too deeply; any other is a bug
+        return "JSON" in str(error)
     # A missing module without a message of ours is a broken installation or a bug, and its traceback names it.
     return isinstance(error, expected) and not isinstance(error, ModuleNotFoundError)

@@ -81,7 +81,7 @@ def read_toml(path: str | Path, what: str) -> dict[str, Any]:
         line = broken.object.count(b"\n", 0, broken.start) + 1
         byte = broken.object[broken.start]
         raise SettingsError(f"{path} is not UTF-8: byte {byte:#x} in line {line}; save it as UTF-8") from None
-    except tomllib.TOMLDecodeError as broken:
+    except (tomllib.TOMLDecodeError, RecursionError) as broken:
         raise SettingsError(f"{path} is not TOML: {broken}") from broken
 
 

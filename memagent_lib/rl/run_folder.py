@@ -159,8 +159,11 @@ class RunFolder:
     def _written_status(self) -> TrainingStatus:
         if not self.is_run:
             raise MissingFile(f"no training run at {self.path}; `memagent train` or notebook 04_train starts one")
-        record = json.loads((self.path / STATUS_FILE).read_text(encoding="utf-8"))
-        return TrainingStatus(**record | {"state": TrainingState(record["state"])})
+        try:
+            record = json.loads((self.path / STATUS_FILE).read_text(encoding="utf-8"))
+            return TrainingStatus(**record | {"state": TrainingState(record["state"])})
+        except (ValueError, TypeError, LookupError) as broken:
+            raise RunError(f"{self.path / STATUS_FILE} is not a status that memagent wrote ({broken})") from broken
 
     def lock(self) -> int:
         """Lock the run and return the lock's descriptor; processes that inherit it hold the lock too.

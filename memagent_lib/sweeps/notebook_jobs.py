@@ -89,6 +89,14 @@ def run_notebook(job: NotebookJob) -> JobOutcome:
             os.dup2(log.fileno(), stream)
     started = time.monotonic()
     error = None
+    cell = 0
+
+    def begin(cell_index: int, **_: object) -> None:
+        nonlocal cell
+        cell = cell_index + 1
+        if _stopping and _stopping.is_set():  # no further cell of a notebook that caught its interrupt
+            raise RuntimeError("stopped")
+
     try:
         execute_notebook(
             job.notebook,
@@ -97,19 +105,13 @@ def run_notebook(job: NotebookJob) -> JobOutcome:
             cwd=job.cwd,
             progress_bar=False,
             start_timeout=180,  # several kernels may start on few cores
-            on_cell_start=_stop_if_asked,
+            on_cell_start=begin,
         )
     except PapermillExecutionError as failure:
         error = f"{failure.ename}: {failure.evalue} (cell {failure.exec_count} of {job.output.name})"
     except (RuntimeError, OSError, ValueError) as failure:  # a dead kernel or one that is not installed, a full disk
-        error = f"{type(failure).__name__}: {failure}"
+        error = f"{type(failure).__name__}: {failure} (cell {cell} of {job.output.name})"
     return JobOutcome(job, time.monotonic() - started, error)
-
-
-def _stop_if_asked(**_: object) -> None:
-    """Run no further cell of a notebook that caught its interrupt."""
-    if _stopping and _stopping.is_set():
-        raise RuntimeError("stopped")
 
 
 def _prepare(stopping: Event) -> None:

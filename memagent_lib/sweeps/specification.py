@@ -6,18 +6,20 @@ or uses MLflow.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from memagent_lib.data import data_hash
-from memagent_lib.errors import UserError, nearest
+from memagent_lib.errors import UserError, nearest, one_line
 from memagent_lib.paths import absolute, input_path
 from memagent_lib.provenance import code_hash
 from memagent_lib.settings import parse, read_toml
@@ -151,6 +153,8 @@ def plan(spec: SweepSpec) -> list[list[SweepPoint]]:
     before = code_hash()  # extended after every stage, because points depend on all stages before theirs
     for stage in spec.stage:
         points = [_point(spec, stage, varied, declared[stage.name], before) for varied in stage.varied()]
+        for point in points:
+            _require_effect(stage, point)
         planned.append(points)
         before = _digest([before, *(point.key for point in points)])
     outputs = [point.output for point in itertools.chain.from_iterable(planned)]
@@ -164,6 +168,7 @@ def _point(
     spec: SweepSpec, stage: SweepStage, varied: dict[str, Any], declared: Sequence[str], before: str
 ) -> SweepPoint:
     notebook = input_path(stage.notebook)
+    varied = _filled(varied, {})
     label = _label(varied)
     file_name = _file_name(label)
     shared = {name: value for name, value in spec.parameters.items() if name in declared}
@@ -189,10 +194,59 @@ def _point(
 
 
 def notebook_parameters(notebook: Path) -> list[str]:
-    """Return the names of a notebook's parameters, as papermill infers them from the cell tagged ``parameters``."""
+    """Return the names that the cell tagged ``parameters`` assigns; papermill infers only those of plain lines.
+
+    Raises :class:`SweepError` for a file that is not a notebook.
+    """
     from papermill import inspect_notebook
 
-    return list(inspect_notebook(str(notebook)))
+    try:
+        declared = _parameters_cell(_source_of(notebook))
+        inferred = inspect_notebook(str(notebook))
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as broken:
+        raise SweepError(f"{notebook} is not a notebook that can be run ({one_line(broken)})") from broken
+    return list(dict.fromkeys([*inferred, *(name for statement in declared for name in _assigned(statement))]))
+
+
+def _require_effect(stage: SweepStage, point: SweepPoint) -> None:
+    """Raise :class:`SweepError` for a parameter whose value would change nothing.
+
+    papermill sets parameters after their cell, so a default that is computed from one there stays as it was.
+    """
+    cells = _source_of(point.notebook)
+    for statement in _parameters_cell(cells):
+        made = _assigned(statement)
+        stale = sorted(_read(statement) & point.parameters.keys())
+        if stale and made and not made & point.parameters.keys():
+            made = ", ".join(sorted(made))
+            raise SweepError(
+                f"stage {stage.name} sets {stale[0]}, from whose default {made} is computed; set {made} too"
+            )
+    used = set().union(*(_read(source) for source, kind, tags in cells if kind == "code" and "parameters" not in tags))
+    unused = sorted(point.varied.keys() - used)
+    if unused:
+        raise SweepError(f"stage {stage.name} varies {unused[0]}, which no cell of {point.notebook.name} reads")
+
+
+def _parameters_cell(cells: Sequence[tuple[str, str, list[str]]]) -> list[ast.stmt]:
+    """Return the statements of the cell tagged ``parameters``; none if it is not Python."""
+    source = next((source for source, _, tags in cells if "parameters" in tags), "")
+    with suppress(SyntaxError):
+        return ast.parse(source).body
+    return []
+
+
+def _assigned(statement: ast.stmt) -> set[str]:
+    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+
+
+def _read(code: ast.stmt | str) -> set[str]:
+    """Return the names that code reads; of a text that is not Python, such as one with ``%run``, all its words."""
+    try:
+        tree = ast.parse(code) if isinstance(code, str) else code
+    except SyntaxError:
+        return set(re.findall(r"\w+", code))
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
 
 def _source_of(notebook: Path) -> list[tuple[str, str, list[str]]]:
@@ -215,7 +269,7 @@ def _sources_named(parameters: Mapping[str, Any], folder: Path) -> Iterator[str]
 
 def _filled(parameters: Mapping[str, Any], marks: Mapping[str, str]) -> dict[str, Any]:
     """Return the parameters with each mark replaced by its text, in every string at any depth."""
-    text = json.dumps(parameters)
+    text = json.dumps(parameters, default=str)  # a date of TOML is a text for papermill
     for mark, value in marks.items():
         text = text.replace(mark, json.dumps(value)[1:-1])
     return json.loads(text)

@@ -62,7 +62,7 @@ BUDGET = {
     "inspector": 710,
     "plots": 470,
     "panel": 380,
-    "sweeps": 460,
+    "sweeps": 480,
     "serve": 370,
     "publishing": 150,
     "cli": 1_210,

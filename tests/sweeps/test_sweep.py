@@ -20,7 +20,7 @@ from memagent_lib.paths import PACKAGE
 from memagent_lib.provenance import code_hash
 from memagent_lib.sweeps import SweepError, SweepSpec, SweepStage, gather_sweep, run_sweep
 from memagent_lib.sweeps.runner import only_sweep_in
-from memagent_lib.sweeps.specification import plan
+from memagent_lib.sweeps.specification import notebook_parameters, plan
 from memagent_lib.tracking import Experiment, TrackingError, load_runs
 
 PARAMETERS = """x: int = 1  # a number
@@ -203,6 +203,29 @@ def test_what_cannot_run_is_refused_before_anything_starts(notebook, spec, works
     with pytest.raises((SweepError, OSError), match=re.escape(named)):
         run_sweep(spec(good, SweepStage(**({"name": "bad", "notebook": notebook(APPEND)} | stage))))
     assert not (workspace / "s").exists()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "cell", "named"),
+    [
+        ("x: int = 1", "print('x')", "varies x, which no cell of one.ipynb reads"),
+        ("x: int = 1\ny = x * 2", "print(x, y)", "from whose default y is computed"),
+    ],
+)
+def test_a_parameter_without_effect_is_refused(notebook, spec, parameters: str, cell: str, named: str) -> None:
+    stage = SweepStage(notebook=notebook(cell, parameters=parameters), grid={"x": [1, 2]})
+    with pytest.raises(SweepError, match=named):
+        run_sweep(spec(stage, parameters={}))
+
+
+def test_every_name_of_the_parameters_cell_is_a_parameter(notebook, tmp_path: Path) -> None:
+    path = notebook(
+        parameters="import datetime\nday: datetime.date = datetime.date(2026, 1, 1)\nwho: str | None = None"
+    )
+    assert notebook_parameters(Path(path)) == ["day", "who"]
+    (tmp_path / "n.ipynb").write_text('{"nbformat": 4}')
+    with pytest.raises(SweepError, match=r"n\.ipynb is not a notebook"):
+        notebook_parameters(tmp_path / "n.ipynb")
 
 
 def test_a_sweep_file_has_stages_or_one_notebook_and_its_grid(tmp_path: Path, notebook) -> None:
