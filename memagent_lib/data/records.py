@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import date
@@ -50,11 +51,22 @@ def records(path: str | Path) -> Iterator[dict[str, Any]]:
         yield from _parquet(path)
     elif head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
         yield from json.loads(utf8_text(path))
+    elif listed := _only_list(path, head):
+        yield from listed
     else:
         with open(path, encoding="utf-8-sig") as file:
             for line in file:  # one line in memory at a time
                 if line.strip():
                     yield json.loads(line)
+
+
+def _only_list(path: Path, head: bytes) -> list[Any] | None:
+    """Return the records of a file that is one object with nothing but them: ``{"data": [{...}, ...]}``."""
+    if re.match(rb'(\xef\xbb\xbf)?\s*\{\s*"[^"]*"\s*:\s*\[\s*\{', head):
+        with suppress(ValueError):  # of several keys, or of lines
+            ((_, listed),) = json.loads(utf8_text(path)).items()
+            return listed
+    return None
 
 
 def utf8_text(path: Path) -> str:

@@ -70,7 +70,7 @@ class Selection:
 
 @dataclass(slots=True)
 class Selected:
-    """The selected questions in order, and how many were left out for each reason."""
+    """The selected questions in order, and how many were left out, or are doubtful, for each reason."""
 
     questions: list[Question] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -123,13 +123,21 @@ def _as_they_are(
                 # A format's own question_id wins: several examples may have the same question.
                 yield example and replace(example, metadata={"question_id": example.id, **example.metadata})
 
-    found = [
-        example and replace(example, id=example.metadata["question_id"], document="", evidence=()) for example in read()
-    ]
+    found: list[Example | None] = []
+    earlier: dict[tuple[str, int], set[str]] = {}
+    contradicting = 0
+    for example in read():
+        if example:
+            answers = set(map(str.casefold, example.answers))
+            before = earlier.setdefault((example.question, hash(example.document)), answers)
+            contradicting += before.isdisjoint(answers)
+            example = replace(example, id=example.metadata["question_id"], document="", evidence=())
+        found.append(example)
     questions = [example for example in found if example]
     _require_unique(questions)
     selected = selection.of(questions)
     selected.left_out["left out as unanswerable"] = len(found) - len(questions)
+    selected.left_out["with other answers than an earlier record of the same question and document"] = contradicting
     wanted = {question.id for question in selected.questions}
     return selected, (example for example in read() if example and example.metadata["question_id"] in wanted)
 

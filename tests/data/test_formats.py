@@ -231,6 +231,14 @@ def test_a_record_of_no_clear_meaning_is_refused_with_its_number(record, named, 
         read(path, "plain", **({"answers": "answers"} if "answers" in record else {}))
 
 
+def test_records_inside_one_object_are_read_and_contradictions_are_counted(tmp_path):
+    same = {"question": "Who?", "document": "d"}
+    found = [same | {"answers": [answer]} for answer in ("Ada", "Odo", "ada")]
+    (tmp_path / "mine.json").write_text(json.dumps({"data": found}, indent=1))
+    selected, _ = convert("plain", tmp_path / "mine.json", Selection())
+    assert len(selected.questions) == 3 and selected.summary().startswith("1 with other answers")
+
+
 def test_records_without_an_answer_are_left_out_and_counted_and_fields_named(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     nothing = {"text": [], "answer_start": []}  # SQuAD v2 on the Hub
