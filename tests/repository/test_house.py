@@ -53,7 +53,7 @@ BUDGET = {
     "models": 385,
     "scoring": 680,
     "diagnostics": 500,
-    "data": 2_480,
+    "data": 2_490,
     "evaluation": 1_190,
     "documents": 1_090,
     "tracking": 830,
