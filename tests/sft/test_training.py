@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -170,6 +171,18 @@ def test_a_dry_run_prints_two_lessons_and_trains_nothing(model_folder, data, tmp
     assert printed.out.count("--- prompt") == printed.out.count("--- reply") == 2
     assert "warning" not in printed.err
     assert not (tmp_path / "out").exists()
+
+
+def test_lessons_have_the_template_arguments_of_readings(model_folder, data, tokenizer, tmp_path, capsys):
+    model = shutil.copytree(model_folder, tmp_path / "thinks")
+    (model / "chat_template.jinja").write_text(tokenizer.hf.chat_template + "{% if quick %}<quick>{% endif %}")
+    path = recipe_file(model, data, tmp_path)
+    for settings, shown in (([], 0), (["chat_template.quick=true"], 2)):
+        assert main(["sft", path, *settings, "--dry-run"]) == 0
+        assert capsys.readouterr().out.count("<quick>") == shown
+    (model / "memagent.json").write_text('{"chat_template": {"quick": true}}')
+    assert main(["sft", path, "--dry-run"]) == 0
+    assert capsys.readouterr().out.count("<quick>") == 2
 
 
 def test_the_command_trains_once_and_resumes_what_a_kill_left(model_folder, data, tmp_path, capsys):
