@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from waiting import wait_for
+
 from memagent_lib.data import Example
 from memagent_lib.evaluation import Result
 from memagent_lib.panel import load_recipe
@@ -58,7 +60,7 @@ class PlayedRun:
         )
 
     def stop_when_requested(self) -> None:
-        self.process.wait(timeout=60)
+        wait_for(self.folder.stop_request.exists)
         self.say(TrainingState.STOPPED)
         os.close(self.lock)
 
