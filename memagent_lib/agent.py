@@ -101,10 +101,14 @@ def _settings_file(model: str | Path) -> Path | None:
     return hub_file(name, SETTINGS_FILE)
 
 
-def tokenizer_to_train(model: str, chat_template: Mapping[str, Any]) -> Tokenizer:
-    """Return a model's tokenizer with the chat template's arguments: ``chat_template``, else ``memagent.json``'s."""
-    arguments = AgentSettings.load(model).chat_template | dict(chat_template)
-    return load_tokenizer(model).with_chat_arguments(arguments)
+def chat_arguments(model: str, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a model's chat template for training: a recipe's ``own``, else ``memagent.json``'s."""
+    return AgentSettings.load(model).chat_template | dict(own)
+
+
+def tokenizer_to_train(model: str, own: Mapping[str, Any]) -> Tokenizer:
+    """Return a model's tokenizer with the :func:`chat_arguments` of its training."""
+    return load_tokenizer(model).with_chat_arguments(chat_arguments(model, own))
 
 
 def open_agent(

@@ -98,9 +98,8 @@ class OpenAICompatible:
         base_url = re.sub(r"/(chat/completions|completions|models)/?$", "", base_url)
         self.base_url = _public_address(base_url, api_key or "")
         host = urlsplit(base_url).hostname
-        self._is_here = host in ("localhost", "::1") or host.startswith(
-            "127."
-        )  # which no proxy of the environment reaches
+        # No proxy of the environment reaches this machine's own addresses.
+        self._is_here = host in ("localhost", "::1") or host.startswith("127.")
         # Some servers quote the key in their error, which ends up in logs and results.
         self._secrets = [secret for secret in (api_key, urlsplit(base_url).password) if secret]
         # The client refuses an empty key, takes None from OPENAI_API_KEY, and sends OPENAI_ORG_ID to any server.

@@ -43,7 +43,6 @@ class FoundPrompt(NamedTuple):
 def template(action: str, file: str, out: str, read: str | None, answer: str | None, empty_memory: str | None) -> None:
     """Take the prompts of another project's source file FILE.py as a template.
 
-    \
     The file needs two string constants: one with placeholders for question, chunk and memory, and one for question and
     memory. If several fit, --read and --answer choose among them. --empty-memory is the name of a constant, or the text
     itself. The prompts of the baselines (document at once, question alone) are those of our own template.

@@ -8,6 +8,7 @@ from memagent_lib.evaluation.intervals import RATE, Rate, rate, sample_size, wil
 from memagent_lib.evaluation.model_judge import ModelJudge, open_judge, verdict_in
 from memagent_lib.evaluation.results import (
     COLUMNS,
+    STORED_BYTES,
     Result,
     read_results,
     results_by_file,
@@ -54,6 +55,7 @@ __all__ = [
     "COLUMNS",
     "COSTS",
     "RATE",
+    "STORED_BYTES",
     "EvaluationPlan",
     "ModelJudge",
     "Rate",

@@ -10,15 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Interval
+from annotated_types import Interval
 
+from memagent_lib.data import AtLeastOne, NotNegative
 from memagent_lib.rl import Files, ModelConfig, ReadingConfig, TrackingConfig, recipe_tables
 from memagent_lib.settings import parse
 
 WHOLE_SENTENCE = r"(?<![^\s])[A-Z][^.!?]*[.!?](?=\s|$)"
 """A sentence from its capital letter to its stop; a sentence that the chunk cuts does not match."""
-AtLeastOne = Annotated[int, Ge(1)]
-NotNegative = Annotated[int, Ge(0)]
 KEY = "key"
 """The name of the group in such an expression that matches what a statement is about."""
 

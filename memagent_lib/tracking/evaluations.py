@@ -28,6 +28,7 @@ from memagent_lib.evaluation import (
     COLUMNS,
     COSTS,
     RATE,
+    STORED_BYTES,
     EvaluationPlan,
     ModelJudge,
     Result,
@@ -174,7 +175,7 @@ def rows_file(policy: str) -> str:
     return name if name == policy else f"{name}-{digest(policy)[:6]}"
 
 
-def log_readings(run: Run, results: Iterable[Result], limit_bytes: int = 64 << 20, **tags: Any) -> None:
+def log_readings(run: Run, results: Iterable[Result], limit_bytes: int = STORED_BYTES, **tags: Any) -> None:
     """Log readings to a run, as files of complete records and as MLflow traces, which may lack turns.
 
     The files take up at most ``limit_bytes`` in total; wrong and right readings alternate, so that both are present.

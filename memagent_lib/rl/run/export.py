@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from memagent_lib.agent import AgentSettings
+from memagent_lib.agent import AgentSettings, chat_arguments
 from memagent_lib.models import TOKENIZER_FILES, merged_weights, name_of, record_base, save_adapter
 from memagent_lib.paths import absolute, apply_umask, display, write_atomically
 from memagent_lib.prompts import Template
@@ -74,7 +74,7 @@ def save_policy(checkpoint: Checkpoint, recipe: Recipe, target: Path) -> None:
         template=Template.load(reading.template).saved,
         budget=reading.budget,
         reader=reader,
-        chat_template=AgentSettings.load(original).chat_template | dict(recipe.chat_template),
+        chat_template=chat_arguments(str(original), recipe.chat_template),
         on_bad_memory=reading.on_bad_memory,
     )
     settings.save(part)
