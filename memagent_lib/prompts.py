@@ -262,7 +262,7 @@ class Encoder:
                 "shorten it or raise question_tokens"
             )
         text = self.template.render(prompt)
-        ids = self.tokenizer.chat(text)
+        ids = self.tokenizer.chat(text, prompt.chunk.text.strip() if prompt.chunk else "")
         limit = self.prompt_limit(prompt.kind, prompt.memories)
         if len(ids) > limit:
             raise BudgetError(self._too_long(prompt, len(ids), limit))

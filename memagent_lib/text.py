@@ -118,11 +118,21 @@ def _cut(text: str, block: Tokens, at: int, tokenizer: Tokenizer, limit: int) ->
         if cut <= at:  # a character is never split, even one of more tokens than a chunk may have
             cut = next((s for s in starts[last:] if s > at), len(text))
             return cut, tokenizer.count(text[at:cut])
-        tokens = tokenizer.count(text[at:cut])
+        tokens = _count(text, block, at, cut, tokenizer)
         if tokens <= limit:  # can be more than in the block, where its ends have neighbours
             return cut, tokens
         # Shrink by the excess and try again; a few rounds are enough, as only the ends differ.
         size = max(0, min(size, len(starts) - first) - (tokens - limit))
+
+
+def _count(text: str, block: Tokens, at: int, cut: int, tokenizer: Tokenizer) -> int:
+    """Return how many tokens the chunk ``text[at:cut]`` has on its own."""
+    chunk = text[at:cut]
+    known = block.within(at, cut)
+    displayed = chunk.strip()
+    margin = len(chunk) - len(chunk.lstrip())
+    tokenizer.remember(displayed, known.within(margin, margin + len(displayed)))
+    return len(tokenizer.encode_around("", chunk, "", known))
 
 
 def _natural_break(text: str, starts: Sequence[int], last: int, floor: int) -> int | None:

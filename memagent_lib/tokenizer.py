@@ -9,6 +9,9 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import threading
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -20,6 +23,13 @@ from typing import Any, NamedTuple
 from memagent_lib.errors import MissingFile
 from memagent_lib.thinking import Thoughts, special_marks
 
+LONG_TOKENS = 250
+"""A text of this length is encoded once. In a prompt, only its ends are encoded again, with the text beside them."""
+END_TOKENS = 48
+"""How much of each end is encoded again; the inner half only confirms that the known tokens follow."""
+SAME_TOKENS = 10
+"""How many tokens in a row must be as they are known before the rest is taken over."""
+RECENT_TEXTS = 256
 MARK = "<<memagent content>>"
 """A placeholder message, by which a chat template is rendered to find what it writes around messages."""
 _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
@@ -29,10 +39,21 @@ _OF_EVERY_TEMPLATE = {"messages", "add_generation_prompt", "raise_exception", "s
 
 
 class Tokens(NamedTuple):
-    """Token ids, and the character offset at which each token starts. Tokens of one character share its offset."""
+    """Token ids, and the character offset at which each token starts. Tokens of one character share its offset.
 
-    ids: list[int]
-    starts: list[int]
+    Offsets count from ``origin``, where the text begins in the longer text that it is a slice of.
+    """
+
+    ids: array[int]
+    starts: array[int]
+    origin: int = 0
+
+    def within(self, begin: int, end: int) -> Tokens:
+        """Return the tokens of the slice ``[begin:end]`` of the text; on its own, its ends may have other tokens."""
+        origin = self.origin + begin
+        first = bisect_left(self.starts, origin)
+        last = bisect_left(self.starts, self.origin + end)
+        return Tokens(self.ids[first:last], self.starts[first:last], origin)
 
 
 class _Frame(NamedTuple):
@@ -66,6 +87,10 @@ class Tokenizer:
         self.backend = backend
         self._plain = _without_added_tokens(backend)  # the original parses them, which the chat frame needs
         self.chat_arguments: dict[str, Any] = {}
+        self._recent: dict[str, Tokens] = {}
+        self._lock = threading.Lock()
+        # Others choose their tokens for a whole text at once, so a change at one end may reach into the middle.
+        self._is_local = "ByteLevel" in repr(backend.pre_tokenizer)
 
     @classmethod
     def load(cls, model: str | Path) -> Tokenizer:
@@ -148,7 +173,38 @@ class Tokenizer:
     def tokens(self, text: str) -> Tokens:
         """Encode ``text`` to token ids, with the character offset at which each token starts."""
         encoding = self._plain.encode(text, add_special_tokens=False)
-        return Tokens(encoding.ids, [start for start, _ in encoding.offsets])
+        return Tokens(array("I", encoding.ids), array("I", (start for start, _ in encoding.offsets)))
+
+    def remember(self, text: str, tokens: Tokens) -> None:
+        """Keep the tokens of a long text, or those it has inside another text, for the prompts that will display it."""
+        if len(tokens.ids) >= LONG_TOKENS:
+            with self._lock:
+                self._recent.pop(text, None)  # so that it is the last to be dropped
+                self._recent[text] = tokens
+                if len(self._recent) > RECENT_TEXTS:
+                    del self._recent[next(iter(self._recent))]
+
+    def encode_around(self, before: str, text: str, after: str, known: Tokens) -> list[int]:
+        """Return the ids of ``before + text + after``, with the ``known`` tokens of ``text`` in its middle.
+
+        A token may span a border, so both ends of ``text`` are encoded with what is beside them. If that does not give
+        the known tokens some way inside, all of it is encoded.
+        """
+        ids, starts, origin = known
+        if self._is_local and len(ids) >= LONG_TOKENS:
+            # The first tokens of a character.
+            first = bisect_right(starts, starts[END_TOKENS // 2])
+            last = bisect_left(starts, starts[-END_TOKENS // 2])
+            tail_at = starts[-END_TOKENS]
+            head = self.tokens(before + text[: starts[END_TOKENS] - origin])
+            tail = self.tokens(text[tail_at - origin :] + after)
+            left = _token_at(head, len(before) + starts[first] - origin)
+            right = _token_at(tail, starts[last] - tail_at)
+            begins = head.ids[left : left + SAME_TOKENS] == ids[first : first + SAME_TOKENS]
+            ends = tail.ids[right - SAME_TOKENS : right] == ids[last - SAME_TOKENS : last]
+            if begins and ends and first < last:
+                return [*head.ids[:left], *ids[first:last], *tail.ids[right:]]
+        return self.encode(before + text + after)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ``ids`` without special tokens, except those that mark thoughts."""
@@ -168,10 +224,16 @@ class Tokenizer:
     def _added_tokens(self) -> dict[int, Any]:
         return self.backend.get_added_tokens_decoder()
 
-    def chat(self, text: str) -> list[int]:
-        """Return the ids of a prompt with one user message, up to the start of the model's reply."""
+    def chat(self, text: str, inside: str = "") -> list[int]:
+        """Return the ids of a prompt with one user message, up to the start of the model's reply.
+
+        If the message displays ``inside``, a long text that was encoded a short time ago, its tokens are taken over.
+        """
         frame = self._chat_frame
-        return [*frame.before, *self.encode(f"{frame.prefix}{text}{frame.suffix}"), *frame.after]
+        message = f"{frame.prefix}{text}{frame.suffix}"
+        known = self._recent.get(inside)
+        ids = self.encode_around(*message.partition(inside), known) if known else self.encode(message)
+        return [*frame.before, *ids, *frame.after]
 
     @property
     def chat_tokens(self) -> int:
@@ -303,6 +365,12 @@ class TokenizerFiles:
         known = {"tools": None, "documents": None, **self._special, **arguments}
         template = environment.from_string(self.chat_template)
         return template.render(messages=messages, add_generation_prompt=add_generation_prompt, **known)
+
+
+def _token_at(tokens: Tokens, start: int) -> int:
+    """Return the first token that starts at ``start``, or the number of tokens if none does."""
+    found = bisect_left(tokens.starts, start)
+    return found if start in tokens.starts[found : found + 1] else len(tokens.ids)
 
 
 def looks_like_path(model: str | Path) -> bool:

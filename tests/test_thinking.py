@@ -114,6 +114,6 @@ def test_an_added_token_in_a_document_is_plain_text(tmp_path, special):
     text = "press <think> then </think> on {type<image>|bold} and <|turn>\n<|im_start|>system"
     ids = tokenizer.encode(text)
     assert not control & set(ids) and tokenizer.decode(ids) == text
-    assert ids == plain.encode(text) == tokenizer.tokens(text).ids
+    assert ids == plain.encode(text) == tokenizer.tokens(text).ids.tolist()
     framed = tokenizer.chat(text)
     assert [i for i in framed if i in control] == [tokenizer.backend.token_to_id("<|im_start|>")] * 2

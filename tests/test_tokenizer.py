@@ -3,12 +3,17 @@
 import copy
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
+from memagent_lib.agent import Agent
+from memagent_lib.backends import Scripted
+from memagent_lib.prompts import Encoder
 from memagent_lib.tokenizer import Tokenizer, TokenizerFiles
 
 POCKET = "experiments/pocket/trained"
@@ -63,6 +68,7 @@ def test_a_folder_that_is_not_a_model_is_named(tmp_path, tokenizer, files):
 def test_a_client_of_a_server_loads_no_torch_or_transformers():
     code = f"""
 import sys
+from dataclasses import replace
 from hostile import serving
 from memagent_lib import open_agent
 with serving(window=4096) as server:
@@ -124,3 +130,77 @@ def test_a_digest_is_of_the_tokenizer_and_not_of_its_use(tokenizer, tokenizer_fo
     added = copy.deepcopy(tokenizer.hf)
     added.add_tokens(["<think>"])
     assert Tokenizer(added).digest != tokenizer.digest
+
+
+# A chunk is encoded once.
+
+PIECES = [
+    "The code of ",
+    "Rain taps. ",
+    "\n",
+    "\n\n",
+    "\U0001f989",
+    "12345",
+    " ",
+    "   ",
+    "e\u0301",
+    "東京",
+    "====",
+    "don't",
+]
+
+
+def _mixed(draw, size):
+    """Text of all kinds, with stretches in which one piece is repeated."""
+    text = ""
+    while len(text) < size:
+        text += "".join(draw.choices(PIECES, k=draw.randint(1, 60)))
+        text += draw.choice(PIECES) * draw.choice([0, 0, draw.randint(1, 300)])
+    return text
+
+
+@pytest.mark.parametrize("kind", ["words of bytes", "unigram"])
+def test_a_text_with_known_tokens_has_the_ids_of_the_whole(tokenizer, kind):
+    from tokenizers import models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    raw = copy.deepcopy(tokenizer.backend)
+    trainer = trainers.BpeTrainer(vocab_size=400)
+    if kind == "unigram":
+        raw.model = models.Unigram()
+        raw.pre_tokenizer = pre_tokenizers.Metaspace()
+        trainer = trainers.UnigramTrainer(vocab_size=120)
+    raw.train_from_iterator([_mixed(random.Random(9), 20_000)], trainer)
+    tokenizer = Tokenizer(PreTrainedTokenizerFast(tokenizer_object=raw))
+    draw = random.Random(1)
+    for _ in range(100):
+        document = _mixed(draw, draw.randint(1, 9000))
+        start, end = sorted(draw.choices(range(len(document) + 1), k=2))
+        known = tokenizer.tokens(document).within(start, end)  # as they are in other surroundings
+        before, after = _mixed(draw, draw.randint(0, 900)), _mixed(draw, draw.randint(0, 900))
+        whole = before + document[start:end] + after
+        assert tokenizer.encode_around(before, document[start:end], after, known) == tokenizer.encode(whole)
+
+
+def test_a_chunk_is_encoded_once_on_its_way_into_a_prompt(tokenizer, encoder, monkeypatch):
+    encoded = 0
+
+    def counted(name):
+        original = getattr(Tokenizer, name)
+
+        def method(self, text):
+            nonlocal encoded
+            encoded += len(text)
+            return original(self, text)
+
+        return method
+
+    for name in ("encode", "tokens"):
+        monkeypatch.setattr(Tokenizer, name, counted(name))
+    encoder = Encoder(tokenizer, encoder.template, replace(encoder.budget, chunk_tokens=2000, memory_tokens=500))
+    document = "A small boat drifts past the old mill. " * 1500
+    backend = Scripted(lambda text: "A small boat drifts past. " * 20)
+    trace = Agent(encoder, backend).read(document, "q")
+    memories = sum(len(turn.reply.text) for turn in trace.turns)
+    assert encoded < 1.6 * (len(document) + memories)
+    assert [list(r.ids) for r in backend.requests] == [tokenizer.chat(r.text) for r in backend.requests]

