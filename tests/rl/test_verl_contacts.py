@@ -77,6 +77,18 @@ def overridden() -> set[str]:
     return found
 
 
+def private_names() -> set[str]:
+    """Private methods of verl that a class of ours calls on itself and does not override."""
+    ours = {node.name: (node, tree) for node, tree in classes()}
+    found = set()
+    for node, tree in ours.values():
+        base = base_of(node, tree, ours)
+        own = {child.name for child in ast.walk(node) if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)}
+        used = {child.attr for child in ast.walk(node) if isinstance(child, ast.Attribute)} - own
+        found |= {name for name in used if name.startswith("_") and name[1:2] != "_" and hasattr(base, name)}
+    return found
+
+
 def registered_and_replaced() -> set[str]:
     """Decorators and calls that register with verl, and attributes of other packages that are assigned."""
     found = set()
@@ -107,12 +119,20 @@ def test_every_overridden_method_of_verl_is_listed() -> None:
     assert set(listed) == overridden() and len(listed) <= 25
 
 
+def test_every_private_method_of_verl_that_is_called_is_listed() -> None:
+    pytest.importorskip("verl")
+    pytest.importorskip("vllm")
+    answer_for_vllm()
+    listed = {name for row in rows("Private names that are used") for name in re.findall(r"`(\w+)`", row[0])}
+    assert private_names() - listed == set()
+
+
 def test_every_registry_entry_and_replaced_attribute_is_listed() -> None:
     assert {row[0].strip("`") for row in rows("Registries and replaced attributes")} == registered_and_replaced()
 
 
 def test_every_row_names_a_test_that_exists() -> None:
-    for heading in ("Overridden methods", "Registries and replaced attributes"):
+    for heading in ("Overridden methods", "Registries and replaced attributes", "Private names that are used"):
         for row in rows(heading):
             for name in re.findall(r"`(test_\w+)`", row[-1]):
                 assert (Path(__file__).parent / f"{name}.py").is_file(), row
