@@ -13,6 +13,7 @@ import shutil
 import signal
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -45,6 +46,7 @@ _ANSWER_WAIT_S = 10.0
 _SAME_START_S = 60.0  # a start time is derived from a clock that may be set meanwhile
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_LONGEST_TMPDIR = 36  # in bytes; Ray's sockets have 69 more, and a socket's path has at most 107
 _START_TRIES = 5  # a machine under load may not start a node in the half minute that Ray gives it
 
 
@@ -278,10 +280,17 @@ def require_answer(address: str) -> None:
         ) from error
 
 
+def leave_room_for_sockets() -> None:
+    """Use /tmp for temporary files, here and in child processes, if ``TMPDIR`` is too long for the sockets in it."""
+    if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_TMPDIR:
+        os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"
+
+
 def start_ray(arguments: dict[str, Any]) -> Path:
     """Call ``ray.init`` for a private Ray on this machine; return the folder of its logs, which Ray leaves behind."""
     import ray
 
+    leave_room_for_sockets()
     os.environ.pop("RAY_ADDRESS", None)  # it would win over "local" in the processes that Ray starts
     return Path(started(lambda: ray.init(**arguments)).address_info["session_dir"])
 

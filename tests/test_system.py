@@ -159,3 +159,14 @@ def test_a_request_to_end_closes_what_is_open():
     with pytest.raises(Terminated):
         waits()
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(("length", "is_used"), [(36, True), (90, False)])
+def test_sockets_have_room_in_the_folder_of_temporary_files(monkeypatch, length, is_used):
+    """With Ray's names, a socket's path below 90 characters has more than the 107 that Linux takes."""
+    chosen = "/" + "t" * (length - 1)
+    monkeypatch.setenv("TMPDIR", chosen)
+    monkeypatch.setattr(system.tempfile, "tempdir", chosen)
+    system.leave_room_for_sockets()
+    found = {os.environ["TMPDIR"], system.tempfile.gettempdir()}
+    assert found == {chosen if is_used else "/tmp"}

@@ -22,6 +22,7 @@ from typing import Any
 from memagent_lib.backends.interface import BackendError, BackendUnavailable, Sampling, require_room
 from memagent_lib.backends.model_shape import config_of, end_tokens, kv_bytes
 from memagent_lib.prompts import Request
+from memagent_lib.system import leave_room_for_sockets
 from memagent_lib.tokenizer import Tokenizer
 from memagent_lib.trace import Reply
 
@@ -146,6 +147,7 @@ def _start(model: str, window: int | None, needed_window: int, threads: int | No
     from vllm import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 
+    leave_room_for_sockets()
     return AsyncLLM.from_engine_args(AsyncEngineArgs(**settings | options))
 
 
