@@ -29,6 +29,7 @@ from memagent_lib.backends import RETRY_TEMPERATURE, end_tokens
 from memagent_lib.data import Example
 from memagent_lib.driver import drive
 from memagent_lib.evaluation import Result
+from memagent_lib.paths import write_atomically
 from memagent_lib.prompts import Request
 from memagent_lib.rl.advantages import Overlong, length_penalty, prompt_number
 from memagent_lib.rl.config import Recipe
@@ -132,13 +133,20 @@ class MemAgentLoop(AgentLoopBase):
         self.recipe, self.agent, self.rewards = _opened(server_manager, self.folder.path)
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
-        """Read, answer and score one row of the data. A row that fails is tried once more, with the same seeds."""
+        """Read, answer and score one row of the data. A row that fails is tried once more, with the same seeds.
+
+        verl passes no failure on, so the second one is written to the run's folder, for the trainer's message.
+        """
         try:
             return await self._run(sampling_params, row)
         except Exception:  # of any kind: one that leaves this loop discards the prompt's other rollouts
             print(f"step {row.get('global_steps')}, prompt {row.get('uid')}: a rollout failed", flush=True)
             traceback.print_exc()
-        return await self._run(sampling_params, row)
+        try:
+            return await self._run(sampling_params, row)
+        except Exception as failure:
+            write_atomically(self.folder.error, f"{row['extra_info']['id']!r}: {type(failure).__name__}: {failure}")
+            raise
 
     async def _run(self, sampling: dict[str, Any], row: dict[str, Any]) -> list[AgentLoopOutput]:
         started = time.monotonic()
@@ -168,8 +176,7 @@ class MemAgentLoop(AgentLoopBase):
         of_turns = {name: values for name, values in rewards.items() if isinstance(values, list | tuple)}
         of_end = {name: value for name, value in rewards.items() if name not in of_turns}
         reward = self._reward(trace, verdict.value)
-        weights = self.recipe.reward_weights
-        reward += sum(weights[name] * value for name, value in of_end.items() if value is not None)
+        reward += sum(self.recipe.reward_weights[name] * value for name, value in of_end.items() if value is not None)
         commands = command_metrics(result, self.agent.reader.commands)
         measured = rollout_metrics(result) | commands | of_end | {"reward": reward}
         return _outputs(result, measured, backend.extra_fields, of_turns, self.recipe.train.overlong is Overlong.MASK)

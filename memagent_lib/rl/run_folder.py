@@ -200,8 +200,7 @@ class RunFolder:
     def resumable_checkpoint(self) -> Checkpoint | None:
         """Return the newest checkpoint whose step has metrics, or else the newest: a kill may come between the two."""
         logged = {row["step"] for row in self.rows()}
-        complete = [checkpoint for checkpoint in self.whole_checkpoints() if checkpoint.step in logged]
-        return max(complete, default=self.latest_checkpoint())
+        return max((each for each in self.whole_checkpoints() if each.step in logged), default=self.latest_checkpoint())
 
     def forget_after(self, step: int) -> None:
         """Remove the metrics and rollouts of all steps after ``step``, which a resumed run repeats."""

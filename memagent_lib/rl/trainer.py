@@ -140,7 +140,9 @@ class MemAgentTrainer(PPOTrainerSync):
         finally:  # verl's own error, for a batch without any result, does not name a reason
             failed = len(self.replay_buffer.failure_keys[partition_id])
             if failed:
-                raise RolloutError(f"the readings of {failed} prompts failed in step {self.global_steps}; see the log")
+                note = self.folder.error  # of an agent loop, on the last example that failed
+                why = note.read_text(encoding="utf-8") if note.is_file() else "see the log"
+                raise RolloutError(f"the readings of {failed} prompts failed in step {self.global_steps}: {why}")
 
     def _prompts_without_spread(self, batch: KVBatchMeta) -> set[str]:
         equal = prompts_without_spread(batch.keys, self._rewards(batch))

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -97,7 +98,7 @@ def test_clipping_and_importance_are_those_worked_out_by_hand():
 class Sampling:
     """The trainer's sampling over prompts with known rewards, which come in this order; ``None`` is a failure."""
 
-    def __init__(self, monkeypatch, dynamic: bool, **rewards: tuple[int, int] | None):
+    def __init__(self, monkeypatch, dynamic: bool, error: Path = Path("none"), **rewards: tuple[int, int] | None):
         from memagent_lib.rl import trainer as module
 
         outer, names = self, iter(rewards)
@@ -123,6 +124,7 @@ class Sampling:
 
         monkeypatch.setattr(module.tq, "kv_clear", lambda keys, partition_id: self.cleared.extend(keys))
         self.trainer = object.__new__(Trainer)
+        self.trainer.folder = SimpleNamespace(error=error)
         self.trainer.recipe = SimpleNamespace(train=SimpleNamespace(dynamic_sampling=dynamic), reward_weights={})
         self.trainer.replay_buffer, self.trainer.global_steps = SimpleNamespace(failure_keys=self.failures), 7
         self.sample = sample
@@ -143,12 +145,14 @@ def test_equal_prompts_are_replaced_by_rounds(monkeypatch):
 
 
 @pytest.mark.parametrize("failed", [1, 4])
-def test_a_reading_that_failed_stops_the_run(monkeypatch, failed):
+def test_a_reading_that_failed_stops_the_run_and_is_named(monkeypatch, failed, tmp_path):
     from memagent_lib.rl.agent_loop import RolloutError
 
     rewards = {f"p{number}": None if number < failed else (0, 1) for number in range(4)}
-    with pytest.raises(RolloutError, match=f"{failed} prompts failed in step 7"):
-        Sampling(monkeypatch, False, **rewards).batch()
+    error = tmp_path / "error.txt"  # where the agent loop writes it
+    error.write_text("'a17': ReaderError: no turns")
+    with pytest.raises(RolloutError, match=f"{failed} prompts failed in step 7.*a17.*no turns"):
+        Sampling(monkeypatch, False, error, **rewards).batch()
 
 
 def test_rows_trained_are_counted_across_micro_batches():

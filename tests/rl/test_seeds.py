@@ -124,10 +124,11 @@ async def test_a_failed_rollout_is_tried_again_with_the_same_seeds(read, tokeniz
     assert [request["seed"] for request in again.requests] == [request["seed"] for request in whole.requests]
 
 
-async def test_a_rollout_that_fails_twice_is_an_error_and_names_its_step(read, tokenizer, capsys):
+async def test_a_rollout_that_fails_twice_is_an_error_and_names_its_example(read, tokenizer, capsys, tmp_path):
     with pytest.raises(ConnectionError, match="the engine is away"):
-        await read(Failing(list(tokenizer.encode("code")), 2))
+        await read(Failing(list(tokenizer.encode("code")), 2), name="a17")
     assert "step 7" in capsys.readouterr().out
+    assert (tmp_path / "run 0" / "error.txt").read_text() == "'a17': ConnectionError: the engine is away"
 
 
 @pytest.fixture

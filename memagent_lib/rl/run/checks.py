@@ -134,7 +134,8 @@ def _check_unchanged(recipe: Recipe, folder: RunFolder) -> None:
     differ = differences(before, now, lambda name: name.startswith(FREE) and not name.startswith(fixed))
     differ += folder.changed_inputs(recipe)
     if differ:
-        raise RunError(f"--resume continues the run in {folder.path} as it began, but {'; '.join(differ)}")
+        fix = f"undo that, or train a new run from its last checkpoint (`memagent export {folder.path}`)"
+        raise RunError(f"--resume continues a run as it began, but {'; '.join(differ)}; {fix}")
 
 
 def check_data(path: str, recipe: Recipe) -> None:
