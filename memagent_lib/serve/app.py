@@ -89,6 +89,7 @@ class ReadingServer:
         self._split = split
         self._slots = asyncio.Semaphore(READINGS)
         self._requests = 0
+        self._last_failure = ""
         self._traces: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     async def chat(self, request: Request) -> Response:
@@ -123,7 +124,12 @@ class ReadingServer:
         return JSONResponse(found)
 
     async def health(self, _: Request) -> Response:
-        return JSONResponse({"status": "ok", "requests": self._requests, "readings": READINGS})
+        """Report that this server answers, and how the latest reading has failed, if it has.
+
+        The status is 200 in any case: only a new reading shows that a backend answers again.
+        """
+        state = {"status": "ok", "requests": self._requests, "readings": READINGS}
+        return JSONResponse(state | {"last_failure": self._last_failure})
 
     async def _parsed(self, request: Request) -> ChatRequest:
         # A page of another site can send any other type without the browser asking this server first.
@@ -162,6 +168,10 @@ class ReadingServer:
                 observer = Observer(on_turn=note, lean=True)
                 agent = self._agent_for(reading)
                 trace = await agent.aread(reading.task.document or "", reading.task.prompt, observer=observer)
+            self._last_failure = ""
+        except (BackendError, BackendUnavailable) as failure:
+            self._last_failure = str(failure)
+            raise
         finally:
             self._requests -= 1
         # Without the document: 64 of them could take gigabytes.

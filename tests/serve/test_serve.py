@@ -207,6 +207,25 @@ def test_a_client_that_goes_away_ends_its_reading(encoder: Encoder, stream: bool
     assert len(pausing.requests) == 3  # of eighteen
 
 
+def test_health_tells_the_last_failure_until_a_reading_succeeds(encoder: Encoder) -> None:
+    """The status stays 200, because whoever routes by it would never send the request that shows a recovery."""
+    away = threading.Event()
+
+    def model(text: str) -> str:
+        if away.is_set():
+            raise BackendUnavailable("the engine is gone")
+        return noting(text)
+
+    with serving(Agent(encoder, Scripted(model))) as client:
+        away.set()
+        with pytest.raises(openai.InternalServerError):
+            ask(client, ("user", DOCUMENT), ("user", QUESTION))
+        assert client.get("/../health", cast_to=object)["last_failure"] == "the engine is gone"
+        away.clear()
+        ask(client, ("user", DOCUMENT), ("user", QUESTION))
+        assert client.get("/../health", cast_to=object)["last_failure"] == ""
+
+
 def raw(client: openai.OpenAI, body: str, headers: dict[str, str]) -> int:
     """Send a request as no client library would; return its status."""
     connection = http.client.HTTPConnection("127.0.0.1", client.base_url.port)
