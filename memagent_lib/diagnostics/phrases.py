@@ -207,9 +207,10 @@ class Provenance:
             # A recalled memory stands behind the one that is replaced. It was no part of it, so it cannot be dropped.
             old = prompt.replaced
             displayed = (prompt.memory.removeprefix(old).strip(),)
-        # An unchanged memory has nothing to display, and most turns change nothing.
-        changed = pieces if memory != old else ()
-        self.steps.append(MemoryChange(self._turns, turn.lean(), changed, tuple(_left_out(old, used)), displayed))
+        # An unchanged memory has nothing to display, and most turns change nothing. Other white space is no change.
+        is_changed = _words(memory) != _words(old)
+        dropped = tuple(_left_out(old, used)) if is_changed else ()
+        self.steps.append(MemoryChange(self._turns, turn.lean(), pieces if is_changed else (), dropped, displayed))
 
     def _carried_over(self, before: _State, origins: set[int]) -> list[int]:
         """Return the phrases of the memory ``before`` that remain in the next memory; mark the others as dropped.

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ from memagent_lib.trace import Kind, Trace
 # The page is for a person, and opens in a browser: longer lists are cut, and state how many entries are missing.
 MOST_CHANGES = 200
 MOST_EVIDENCE = 40
-MOST_FILES = 20
-_BOX = re.compile(r"\\boxed\{\s*((?:[^{}]|\{[^{}]*\})*?)\s*\}")
+_BOX = re.compile(r"\\boxed\{\s*((?:[^{}]|\{[^{}]*\})*?)\s*\}(\.?)")
+_SENTENCE_ENDS = tuple(".!?。！？")
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class FileReading:
     seconds: float = 0.0
     unread: int = 0
     """The characters at the document's end that were not read, because the model ended the reading before them."""
+    finished: datetime = field(default_factory=datetime.now)
 
     @property
     def answers(self) -> dict[str, str]:
@@ -74,8 +76,13 @@ class FileReading:
 
     def _repr_html_(self) -> str:
         """Return the page's body."""
+        by = self.document.converters
+        model = Path(self.settings["model"])
         return render(
             "documents/file_reading.html",
+            files=[f"{name} (by {by[name]})" if name in by else name for name in self.document.names],
+            model=model.name if model.is_absolute() else model,
+            date=f"{self.finished:%d %B %Y}",
             answers=[_answer(self, question) for question in self.questions],
             numbers=_numbers(self),
             warnings=_of_reading(self) + self.document.notes,
@@ -84,8 +91,17 @@ class FileReading:
 
 
 def plain(answer: str) -> str:
-    r"""Return an answer as a person would read it, with every ``\boxed{...}`` unwrapped."""
-    return _BOX.sub(r"\1", answer)
+    r"""Return an answer as a person would read it, with every ``\boxed{...}`` unwrapped.
+
+    A box that stands alone after a sentence with the same words is left out.
+    """
+
+    def unwrapped(box: re.Match[str]) -> str:
+        before = answer[: box.start()].rstrip()
+        again = before.endswith(_SENTENCE_ENDS) and re.search(rf"\b{re.escape(box[1])}\b", before, re.IGNORECASE)
+        return "" if again else box[1] + box[2]
+
+    return _BOX.sub(unwrapped, answer).strip()
 
 
 def _of_reading(reading: FileReading) -> list[str]:
@@ -111,23 +127,31 @@ def _answer(reading: FileReading, question: str) -> dict[str, Any]:
         "answer": answer,
         "evidence": quotes[:MOST_EVIDENCE],
         "more": max(0, len(quotes) - MOST_EVIDENCE),
-        "remembered": _quotes(reading, remembered)[:MOST_EVIDENCE],
+        "remembered": _quotes(reading, remembered, mark="{}")[:MOST_EVIDENCE],
     }
 
 
-def _quotes(reading: FileReading, phrases: Sequence[Phrase]) -> list[dict[str, Any]]:
-    """Return each sentence around the phrases once, with all of them marked in it."""
-    sentences: dict[tuple[int, str], list[Phrase]] = {}
-    for phrase in phrases:
-        sentences.setdefault((phrase.quote_start, phrase.quote), []).append(phrase)
+def _quotes(reading: FileReading, phrases: Sequence[Phrase], mark: str = "<mark>{}</mark>") -> list[dict[str, Any]]:
+    """Return each sentence around the phrases once, with all of them in it as ``mark`` has them.
+
+    Quotes that overlap, or that a chunk's end cuts apart inside a sentence, are one.
+    """
+    sentences: list[tuple[int, str, list[Phrase]]] = []
+    for phrase in sorted(phrases, key=lambda phrase: (phrase.quote_start, phrase.start)):
+        start, quote, inside = sentences[-1] if sentences else (0, "", [])
+        overlap = start + len(quote) - phrase.quote_start
+        if inside and (overlap > 0 or (overlap == 0 and not quote.endswith(_SENTENCE_ENDS))):
+            sentences[-1] = (start, quote + phrase.quote[overlap:], [*inside, phrase])
+        else:
+            sentences.append((phrase.quote_start, phrase.quote, [phrase]))
     quotes = []
-    for (start, quote), inside in sentences.items():
+    for start, quote, inside in sentences:
         text = Markup("")
         at = 0
         for phrase in sorted(inside, key=lambda phrase: phrase.start):
             first = max(at, phrase.start - start)
             last = max(first, phrase.end - start)
-            text += Markup("{}<mark>{}</mark>").format(quote[at:first], quote[first:last])
+            text += quote[at:first] + Markup(mark).format(quote[first:last])
             at = last
         position = reading.document.locate(min(phrase.start for phrase in inside))
         dropped = [phrase.dropped for phrase in inside]
@@ -139,15 +163,11 @@ def _quotes(reading: FileReading, phrases: Sequence[Phrase]) -> list[dict[str, A
 
 def _numbers(reading: FileReading) -> list[str]:
     trace = reading.trace
-    by = reading.document.converters
-    names = [f"{name} (by {by[name]})" if name in by else name for name in reading.document.names]
-    more = f" and {len(names) - MOST_FILES} more" if len(names) > MOST_FILES else ""
     return [
         f"{len(trace.chunks_read):,} chunks read" if trace.reads else "one prompt, no memory",
         f"{trace.prompt_tokens:,} prompt and {trace.reply_tokens:,} reply tokens",
         f"reader {trace.reader}",
         f"{reading.seconds:,.1f} s",
-        f"files: {', '.join(names[:MOST_FILES])}{more}",
     ]
 
 
@@ -156,8 +176,11 @@ def _history(reading: FileReading) -> dict[str, Any] | None:
     steps = reading.provenance.steps
     if not steps:
         return None
-    listed = [step for step in steps if _is_worth_listing(step)]
-    summary = f"{len(listed):,} of {len(steps):,} turns changed the memory, were cut, or did something else"
+    changed = sum(bool(step.pieces or step.dropped) for step in steps)
+    listed = [s for s in steps if s.pieces or s.dropped or s.displayed or s.turn.reply.cut or s.turn.bad_memory]
+    summary = f"{changed:,} of {len(steps):,} turns changed the memory"
+    if len(listed) > changed:
+        summary += f"; {len(listed) - changed:,} more were cut, turned away or displayed an older memory"
     if len(listed) > MOST_CHANGES:
         summary += f"; the last {MOST_CHANGES} of {len(listed):,} turns are below"
         listed = listed[-MOST_CHANGES:]
@@ -166,19 +189,13 @@ def _history(reading: FileReading) -> dict[str, Any] | None:
     return {"summary": summary, "turns": [_turn(reading.document, step, texts.get(step.chunk)) for step in listed]}
 
 
-def _is_worth_listing(step: MemoryChange) -> bool:
-    reply = step.turn.reply
-    return bool(step.pieces or step.dropped or reply.cut or reply.signal or step.turn.bad_memory or step.displayed)
-
-
 def _turn(document: Document, change: MemoryChange, chunk: str | None) -> dict[str, Any]:
     start, end = change.chunk
     first = document.locate(start)
     last = document.locate(max(start, end - 1))
-    merges = change.turn.prompt.kind == Kind.MERGE
     bad = change.turn.bad_memory
     reply = change.turn.reply
-    notes = [reply.signal, "merges two memories" * merges, "cut at its limit" * reply.cut]
+    notes = [reply.signal, "merges two memories" * (change.turn.prompt.kind == Kind.MERGE), "cut at its limit" * reply.cut]
     return {
         "number": change.number + 1,
         # Both ends if a chunk reaches from one file or page into another.

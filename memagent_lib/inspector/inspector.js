@@ -584,15 +584,33 @@ export function embedded(data) {
   };
 }
 
-// The widget's source: texts saved with the notebook at once, the others from the kernel, each requested once.
-function fromKernel(model) {
+// The widget's source: texts saved with the notebook at once, the others from the kernel, each requested once. `onGone` gets what
+// to do once the kernel is gone, or "": JupyterLab says so by a class of the output and by the kernel's status.
+function fromKernel(model, el, onGone) {
   const waiting = new Map();
   const known = new Map();
   const saved = () => ({ stories: {}, details: {}, phrases: {}, ...model.get("saved") }); // the kernel changes it
-  const fix = model.get("live") || "run the cells of this notebook again";
-  const gone = `The kernel is busy or gone, and this was not saved. Try again when it is idle, or: ${fix}`;
+  const fix = model.get("live") || "the cells of this notebook again";
+  const gone = `The kernel of this inspector is gone. What the notebook has saved still opens; for the rest, run: ${fix}`;
+  const silent = `The kernel does not answer: it is busy or gone. Try again when it is idle, or run: ${fix}`;
+  let isGone = false, hasDied = false;
   let free = Promise.resolve(); // while the kernel reads on, it answers nothing else
   let last = 0;
+  const end = (id, message) => {
+    waiting.get(id)?.reject(new Error(message));
+    waiting.delete(id);
+  };
+  const check = (status) => {
+    hasDied ||= ["restarting", "autorestarting", "terminating", "dead"].includes(status);
+    isGone = hasDied || el.classList.contains("jupyter-widgets-disconnected");
+    onGone(isGone ? gone : "");
+    if (isGone) for (const id of waiting.keys()) end(id, gone);
+  };
+  model.on("comm_live_update", () => setTimeout(check)); // once the output has its class
+  const kernel = model.widget_manager?.kernel;
+  kernel?.statusChanged?.connect((_, status) => check(status));
+  kernel?.disposed?.connect(() => check("dead"));
+  check();
   model.on("msg:custom", ({ id, answer, error }) => {
     const { resolve, reject } = waiting.get(id) ?? {};
     waiting.delete(id);
@@ -601,13 +619,13 @@ function fromKernel(model) {
   const send = (request) => new Promise((resolve, reject) => {
     const id = `${Date.now()}-${(last += 1)}`;
     waiting.set(id, { resolve, reject });
-    const fail = () => waiting.delete(id) && reject(new Error(gone));
+    if (isGone) return end(id, gone);
     try {
       model.send({ id, ...request });
     } catch {
-      fail();
+      end(id, silent);
     }
-    if (request.what !== "rerun") free.then(() => setTimeout(fail, 15000));
+    if (request.what !== "rerun") free.then(() => setTimeout(end, 15000, id, silent));
   });
   const once = (request, text) => {
     const name = JSON.stringify(request);
@@ -619,6 +637,7 @@ function fromKernel(model) {
     return known.get(name);
   };
   const rerun = async (key, turn, memory) => {
+    await send({ what: "story", key }); // reading on may take minutes, so first see that somebody answers
     const reading = send({ what: "rerun", key, turn, memory });
     free = Promise.allSettled([free, reading]);
     const entry = await reading;
@@ -632,7 +651,7 @@ function fromKernel(model) {
     detail: (key, turn) => once({ what: "detail", key, turn }, saved().details[key]?.[turn]),
     phrases: (key) => once({ what: "phrases", key }, saved().phrases[key]),
     search: (text) => send({ what: "search", text }),
-    rerun: (policy) => (model.get("can_rerun").includes(policy) ? rerun : null),
+    rerun: (policy) => (!isGone && model.get("can_rerun").includes(policy) ? rerun : null),
     save: (state) => {
       model.set("state", { ...state });
       model.save_changes();
@@ -643,9 +662,14 @@ function fromKernel(model) {
 export default {
   render({ model, el }) {
     const inspector = make("div"), list = make("div");
+    const gone = make("p", { class: "ma-base ma ma-live", role: "status", hidden: true });
     const box = make("details", { class: "ma-base ma ma-list" }, make("summary", {}, "All readings as a table"), list);
-    el.replaceChildren(box, inspector);
-    const view = mount(inspector, fromKernel(model));
+    el.replaceChildren(gone, box, inspector);
+    const source = fromKernel(model, el, (text) => {
+      gone.textContent = text;
+      gone.hidden = !text;
+    });
+    const view = mount(inspector, source);
     const table = new ReadingsTable(list, model.get("catalog"), (entry) => view.open(entry));
     model.on("change:catalog", () => table.update(model.get("catalog")));
   },

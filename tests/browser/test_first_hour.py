@@ -89,6 +89,8 @@ def test_the_first_hour(page: Page, lab, camera: Camera) -> None:
     expect(reopened.locator(".ma-question")).to_have_text(question)
     expect(reopened.locator("h4").nth(1)).to_contain_text("other memory after turn")
     expect(reopened.locator(".ma-memory")).to_have_count(2)
+    expect(page.locator(".ma-live[role=status]")).to_be_visible()  # its kernel is gone
+    expect(reopened.get_by_role("button", name="Edit this memory and read on")).to_have_count(0)
 
     saved = nbformat.read(lab.root / "notebooks/00_quickstart.ipynb", 4)
     outputs = [output.get("data", {}) for cell in saved.cells for output in cell.get("outputs", ())]

@@ -13,6 +13,7 @@ from playwright.sync_api import Page, expect
 from memagent_lib.data import Example, Span
 from memagent_lib.evaluation import Result
 from memagent_lib.inspector import Readings, to_html
+from memagent_lib.inspector.static_pages import SCRIPT
 from memagent_lib.scoring import score
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
@@ -162,3 +163,40 @@ def test_a_row_of_the_table_opens_its_reading_by_a_link(page: Page, readings: Re
     page.goto(link)
     expect(page.locator(".ma-detail").first).to_have_attribute("data-turn", "2")
     expect(page.get_by_label("reading", exact=True).locator("option:checked")).to_contain_text("✗ third")
+
+
+PLAYED_KERNEL = """async ([script, state]) => {
+  const { default: widget } = await import(URL.createObjectURL(new Blob([script], { type: "text/javascript" })));
+  const slots = [], kernel = { statusChanged: { connect: (slot) => slots.push(slot) } };
+  const answer = (request) => window.alive && request.what !== "rerun" && model.answered({ id: request.id, answer: {} });
+  const model = {
+    get: (name) => state[name], set: () => {}, save_changes: () => {}, widget_manager: { kernel },
+    on: (name, call) => name === "msg:custom" && (model.answered = call), send: (request) => setTimeout(answer, 0, request),
+  };
+  window.kernelIs = (status) => slots.forEach((slot) => slot(kernel, status));
+  window.alive = true;
+  widget.render({ model, el: document.body });
+}"""
+
+
+@pytest.mark.parametrize("dies", ["before", "while"])
+def test_reading_on_without_a_kernel_says_what_to_run(page: Page, readings: Readings, dies: str):
+    key = readings.opening()["key"]
+    state = {"catalog": readings.catalog(), "state": readings.opening(turn=2, beside=""), "can_rerun": ["warm start"]}
+    state |= {"saved": readings.embedded([key], 1e6), "live": "inspector.show('there')"}
+    page.clock.install()
+    page.goto("about:blank")
+    page.evaluate(PLAYED_KERNEL, [SCRIPT, state])
+    page.get_by_role("button", name="Edit this memory and read on").click()
+    note = page.locator(".ma-edit small")
+    if dies == "before":  # and nobody says so
+        page.evaluate("window.alive = false")
+    page.get_by_role("button", name="Read on with this memory").click()
+    page.clock.run_for(1_000)
+    expect(note).to_contain_text("reading")
+    if dies == "before":
+        page.clock.run_for(20_000)
+    else:
+        page.evaluate("kernelIs('autorestarting')")
+        expect(page.get_by_role("status").first).to_contain_text("inspector.show('there')")
+    expect(note).to_contain_text("inspector.show('there')")

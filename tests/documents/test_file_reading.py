@@ -13,7 +13,7 @@ from memagent_lib.agent import Agent
 from memagent_lib.backends import Scripted
 from memagent_lib.bad_memory import OnBadMemory
 from memagent_lib.cli import main
-from memagent_lib.documents import Document, SavedReading, read_files
+from memagent_lib.documents import Document, SavedReading, plain, read_files
 from memagent_lib.journal import JournalError
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.readers import READERS, reader_named
@@ -149,6 +149,45 @@ def test_the_page_loads_nothing_and_escapes_everything(encoder, tmp_path):
     assert "<mark>code of the violet otter is 4821</mark>" in page
     assert "<ins" in page and "&lt;b&gt;.txt" in page
     assert reading._repr_html_() in page
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        ("The code is pepper. \\boxed{pepper}.", "The code is pepper."),
+        ("\\boxed{4} \\boxed{4}", "4 4"),
+        ("It has 42 rooms. \\boxed{4}", "It has 42 rooms. 4"),
+        ("Pepper is red. So it is \\boxed{pepper}.", "Pepper is red. So it is pepper."),
+    ],
+)
+def test_an_answer_in_words_and_in_a_box_is_one_answer(reply, answer):
+    assert plain(reply) == answer
+
+
+def test_a_sentence_that_two_chunks_share_is_one_box(encoder, tmp_path):
+    text = FILLER * 2 + "The bold owl " + "and " * 12 + "the grey elk live in the north tower. " + FILLER * 2
+    (tmp_path / "a.txt").write_text(text)
+    says = Scripted(lambda prompt: "bold owl, north tower" if "north tower" in prompt else "bold owl")
+    reading = read_files(Agent(encoder, says), tmp_path / "a.txt", ["Who lives where?"])
+    assert len({phrase.quote_start for phrase in reading.provenance.phrases}) == 2
+    page = page_of(reading, tmp_path)
+    assert page.count("<blockquote>") == 1 and page.count("<mark>") == 2
+
+
+def test_a_turn_that_only_moves_white_space_is_not_a_change(encoder, tmp_path):
+    (tmp_path / "a.txt").write_text(OTTER + FILLER * 40)
+    says = iter(["violet otter is 4821", "violet otter  is 4821\n", *["violet otter is 4821"] * 99])
+    reading = read_files(Agent(encoder, Scripted(lambda text: next(says))), tmp_path / "a.txt", ["q"])
+    changed = [step.number for step in reading.provenance.steps if step.pieces or step.dropped]
+    assert changed == [0] and len(reading.provenance.steps) > 4
+    assert f"1 of {len(reading.provenance.steps)} turns" in page_of(reading, tmp_path)
+
+
+def test_an_answer_in_other_words_marks_no_words_as_its_evidence(encoder, tmp_path):
+    (tmp_path / "a.txt").write_text(OTTER)
+    agent = Agent(encoder, Scripted(lambda text: "violet otter is 4821" if "Text:" in text else "yes"))
+    body = page_of(read_files(agent, tmp_path / "a.txt", ["Is there one?"]), tmp_path)
+    assert "violet otter" in body and "<mark>" not in body
 
 
 def test_the_page_shows_what_was_dropped_cut_or_unreadable(encoder, tmp_path):
