@@ -195,7 +195,7 @@ def _turn(document: Document, change: MemoryChange, chunk: str | None) -> dict[s
     last = document.locate(max(start, end - 1))
     bad = change.turn.bad_memory
     reply = change.turn.reply
-    notes = [reply.signal, "merges two memories" * (change.turn.prompt.kind == Kind.MERGE), "cut at its limit" * reply.cut]
+    notes = [reply.signal, "merges memories" * (change.turn.prompt.kind == Kind.MERGE), "cut at its limit" * reply.cut]
     return {
         "number": change.number + 1,
         # Both ends if a chunk reaches from one file or page into another.

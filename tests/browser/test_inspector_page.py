@@ -168,10 +168,11 @@ def test_a_row_of_the_table_opens_its_reading_by_a_link(page: Page, readings: Re
 PLAYED_KERNEL = """async ([script, state]) => {
   const { default: widget } = await import(URL.createObjectURL(new Blob([script], { type: "text/javascript" })));
   const slots = [], kernel = { statusChanged: { connect: (slot) => slots.push(slot) } };
-  const answer = (request) => window.alive && request.what !== "rerun" && model.answered({ id: request.id, answer: {} });
+  const answer = ({ id, what }) => window.alive && what !== "rerun" && model.answered({ id, answer: {} });
   const model = {
     get: (name) => state[name], set: () => {}, save_changes: () => {}, widget_manager: { kernel },
-    on: (name, call) => name === "msg:custom" && (model.answered = call), send: (request) => setTimeout(answer, 0, request),
+    on: (name, call) => name === "msg:custom" && (model.answered = call),
+    send: (request) => setTimeout(answer, 0, request),
   };
   window.kernelIs = (status) => slots.forEach((slot) => slot(kernel, status));
   window.alive = true;
