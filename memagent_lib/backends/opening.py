@@ -26,7 +26,7 @@ BACKENDS = {
     "openai": "memagent_lib.backends.openai:OpenAICompatible",
 }
 """The class of each backend by its name; the first is the default."""
-SMALL_MODEL_MB = 100
+SMALL_MODEL_MB = 100  # of weights at most: such a model starts sooner with transformers and needs one CPU thread
 _LOG = logging.getLogger("memagent_lib")
 _ENGINES = {"vllm": ("vllm", "torch", "transformers"), "transformers": ("torch", "transformers")}
 
@@ -36,10 +36,15 @@ def open_backend(
 ) -> Backend:
     """Open the backend ``kind``, one of :data:`BACKENDS`, for a model. ``options`` are passed to its class.
 
+    Without a number of ``threads``, a CPU runs a small model (:data:`SMALL_MODEL_MB`) with one. More would gain little,
+    and would wait for each other several times in every layer: on busy cores, readings take many times as long. A
+    larger model takes all cores.
     With a number of ``engines``, open that many, each in its own process, as an :class:`EnginePool`. ``cluster`` is the
     address of the Ray cluster for them (default: ``local``, a private one on this machine).
     """
     require_backend(kind, engines, cluster)
+    if kind in _ENGINES and not options.get("threads") and _is_small(model):
+        options["threads"] = 1
     if engines:
         return EnginePool(BACKENDS[kind], model, sampling or Sampling(), engines, cluster or LOCAL, **options)
     try:
@@ -57,12 +62,17 @@ def backend_for_one_reading(model: str) -> str:
     It is ``transformers`` for a folder with at most :data:`SMALL_MODEL_MB` of weights on a machine without a GPU, and
     else ``vllm``, which takes longer to start and is faster from then on.
     """
-    weights = sum(file.stat().st_size for file in Path(model_path(model)).glob("model*.safetensors"))
-    if not 0 < weights <= SMALL_MODEL_MB * 1e6 or not all(map(find_spec, _ENGINES["transformers"])):
+    if not _is_small(model) or not all(map(find_spec, _ENGINES["transformers"])):
         return "vllm"
     import torch  # only now: vLLM's settings must be in the environment before torch is imported
 
     return "vllm" if torch.cuda.is_available() else "transformers"
+
+
+def _is_small(model: str) -> bool:
+    """Return whether ``model`` is a folder with at most :data:`SMALL_MODEL_MB` of weights."""
+    weights = sum(file.stat().st_size for file in Path(model_path(model)).glob("model*.safetensors"))
+    return 0 < weights <= SMALL_MODEL_MB * 1e6
 
 
 def require_backend(kind: str, engines: int = 0, cluster: str = "") -> None:

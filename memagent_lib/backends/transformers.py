@@ -40,7 +40,7 @@ class Transformers:
         dtype = _fast_dtype(model) if self.device.type == "cpu" else "auto"
         self.model = AutoModelForCausalLM.from_pretrained(model, dtype=dtype).to(self.device).eval()
         self.sampling = sampling
-        self._threads = threads
+        self.threads = threads
         self.window = window or self.model.config.get_text_config().max_position_embeddings
         self._waiting: list[tuple[Request, asyncio.Future[Reply]]] = []
         self._worker: asyncio.Task[None] | None = None
@@ -91,8 +91,8 @@ class Transformers:
     def _batch(self, requests: list[Request]) -> list[Reply]:
         """Return the replies of one left-padded batch, with the first request's sampling."""
         torch = self._torch
-        if self._threads is not None:
-            torch.set_num_threads(self._threads)  # counts for the calling thread alone
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)  # counts for the calling thread alone
         width = max(len(request.ids) for request in requests)
         padding = [width - len(request.ids) for request in requests]
         rows = [[PAD] * empty + list(request.ids) for empty, request in zip(padding, requests, strict=True)]

@@ -72,6 +72,7 @@ class VLLM:
         self._ends = end_tokens(model, self._tokenizer)
         self._engine = _start(model, window, needed_window, threads, engine)
         self.sampling = sampling
+        self.threads = threads
         self._ids = count()
         self.window = self._engine.model_config.max_model_len
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _BEGINNING_BYTES = 500  # in which every kind of file that a command writes has its mark
 _SIZES = ("answer_tokens", "question_tokens", "thinking_tokens")
 _SAMPLING = ("temperature", "top_p", "seed")
-_OTHERS = ("window", "tokenizer", "api", "on_bad_memory", "engines", "cluster")
+_OTHERS = ("window", "threads", "tokenizer", "api", "on_bad_memory", "engines", "cluster")
 _TABLES = ("chat_template", "extra")
 _AGENT = (
     click.option(

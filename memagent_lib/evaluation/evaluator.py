@@ -370,7 +370,7 @@ def evaluate_plan(
     results: list[Result] = []
     with status_line("reading", plan.total * len(plan.readers), "questions") as bar:
         for reader in map(reader_named, plan.readers):
-            bar.set_description(f"reading with {reader.name}", refresh=False)
+            bar.set_description_str(f"reading with {reader.name}", refresh=False)
             each = replace(agent, reader=reader)
             results += evaluate(each, plan.examples(), concurrency, folder, bar, plan.shared_reading)
     return results

@@ -247,7 +247,7 @@ def log_agent(run: Run, agent: Agent, model: str, backend: str, **options: Any) 
         "backend": backend,
         "sampling": agent.identity["sampling"],
     }
-    own = {name: getattr(agent.backend, name, None) for name in ("base_url", "extra", "window")}
+    own = {name: getattr(agent.backend, name, None) for name in ("base_url", "extra", "window", "threads")}
     opening |= {name: value for name, value in (own | options).items() if value}
     run.text(json.dumps({"weights": agent.weights, "opening": opening}, indent=1, default=str), AGENT)
 

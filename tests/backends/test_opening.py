@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from memagent_lib.backends import Sampling, backend_for_one_reading
+from pocket import TRAINED
+
+from memagent_lib.backends import Sampling, backend_for_one_reading, open_backend, opening
 from memagent_lib.backends.opening import SMALL_MODEL_MB
 
 
@@ -29,6 +31,14 @@ def test_only_small_folders_without_a_gpu_skip_vllm(tmp_path: Path, monkeypatch:
     os.truncate(tmp_path / "adapter_model.safetensors", 1)
     assert backend_for_one_reading(folder) == "vllm"
     assert backend_for_one_reading("organisation/model") == "vllm"
+
+
+def test_a_small_model_has_one_thread_unless_a_number_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    assert open_backend("transformers", str(TRAINED)).threads == 1
+    assert open_backend("transformers", str(TRAINED), threads=2).threads == 2
+    monkeypatch.setattr(opening, "SMALL_MODEL_MB", 0)
+    assert open_backend("transformers", str(TRAINED)).threads is None
 
 
 @pytest.mark.parametrize("temperature", [-0.1, math.nan, math.inf])
