@@ -423,7 +423,7 @@ class View {
     fillSelect(selects.fate, [["", "any fate"], ...FATE_FILTERS.map((f) => [f, f === "in memory" ? "in memory at the end" : f])], state.fate);
     fillSelect(selects.score, [["", "any"], ["wrong", "wrong"], ["right", "right"]], state.score);
     const many = readers.length > 1 && !state.reader, long = lengths.length > 1 && !state.length;
-    fillSelect(selects.key, listed.map((e) => [e.key, [`${e.right ? "✓" : "✗"} ${e.example}`, long && e.chunks && counted(e.chunks, "chunk"), many && e.reader].filter(Boolean).join(" · ")]), state.key);
+    fillSelect(selects.key, listed.map((e) => [e.key, [`${e.right ? "✓" : "✗"} ${e.example}`, long && e.chunks && counted(e.chunks, "chunk"), many && e.reader, e.pack === null && "not in this page"].filter(Boolean).join(" · ")]), state.key);
     fillSelect(selects.beside, [["", "nothing"], ...unique(others.map((e) => e.name)).map((n) => [n, n])], others.some((e) => e.name === state.beside) ? state.beside : "");
     this.filters.reader.hidden = readers.length < 2;
     this.filters.length.hidden = lengths.length < 2;
@@ -529,7 +529,7 @@ export function mount(root, source) {
   return new View(root, source);
 }
 
-// A page has the texts of all readings of one document in one compressed pack, which is opened with the first of them.
+// A page has the texts of all readings of one question in one compressed pack, which is opened with the first of them.
 async function unpacked(pack) {
   const bytes = Uint8Array.from(atob(pack), (character) => character.charCodeAt(0));
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
@@ -546,30 +546,27 @@ export function linked(catalog) {
 
 export function embedded(data) {
   const packs = new Map();
-  const documents = new Map(data.catalog.map((e) => [e.key, e.document]));
-  const missing = `Not in this page, which has room for ${data.room} of text; inspector.show() has it all.`;
+  const numbers = new Map(data.catalog.map((e) => [e.key, e.pack]));
   const part = async (what, key) => {
-    const name = documents.get(key);
-    if (!packs.has(name)) packs.set(name, unpacked(data.packs[name]));
-    const pack = await packs.get(name);
+    const number = numbers.get(key);
+    if (number === null) throw new Error(`This page has room for ${data.room}, not for this reading; inspector.show opens it.`);
+    if (!packs.has(number)) packs.set(number, unpacked(data.packs[number]));
+    const pack = await packs.get(number);
     return { pack, found: pack[what][key] };
   };
-  const present = (value) => {
-    if (value === undefined) throw new Error(missing);
-    return value;
-  };
   const detail = async (key, turn) => {
-    const { pack, found } = await part("details", key), d = present(found?.[turn]);
+    const { pack, found } = await part("details", key), d = found[turn];
     return d.chunk ? { ...d, chunk: { ...d.chunk, text: pack.texts[d.chunk.text] } } : d;
   };
   let opening;
-  const searched = async (e) => [e.question, e.example, e.answer, ...e.answers, ...Object.values((await part("details", e.key)).found ?? {}).map((d) => d.after)];
+  const memories = async (e) => (e.pack === null ? [] : Object.values((await part("details", e.key)).found).map((d) => d.after));
+  const searched = async (e) => [e.question, e.example, e.answer, ...e.answers, ...(await memories(e))];
   return {
     catalog: data.catalog,
     state: { ...data.state, ...linked(data.catalog) },
-    story: async (key) => present((await part("stories", key)).found),
+    story: async (key) => (await part("stories", key)).found,
     detail,
-    phrases: async (key) => present((await part("phrases", key)).found),
+    phrases: async (key) => (await part("phrases", key)).found,
     search: async (text) => {
       const texts = await Promise.all(data.catalog.map(searched));
       return data.catalog.filter((e, i) => texts[i].some((words) => words.toLowerCase().includes(text.toLowerCase()))).map((e) => e.key);

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from difflib import SequenceMatcher
 from itertools import islice
+from math import inf
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from memagent_lib.diagnostics import Fate, Provenance, evidence_in
@@ -148,7 +150,8 @@ class Readings:
         reply = this.reply
         fate = result.diagnosis.fates[turn]
         before = _memory_before(result.trace.turns, turn)
-        changes = [[reply.text, "same"]] if before is None else word_changes(before, reply.text)
+        is_same = before in (None, reply.text)  # as most memories are; comparing takes milliseconds
+        changes = [[reply.text, "same"]] * bool(reply.text) if is_same else word_changes(before, reply.text)
         return {
             "turn": turn,
             "kind": str(prompt.kind),
@@ -157,7 +160,7 @@ class Readings:
             # The "chunk" of a merge is the other memory, not a part of the document.
             "chunk": asdict(prompt.chunk) if prompt.chunk and prompt.kind != Kind.MERGE else None,
             "evidence": [list(span) for span in evidence_in(this, result.example.evidence)],
-            "brought": _brought(this),
+            "brought": [] if before == reply.text else _brought(this),
             "changes": changes,
             "after": reply.text,
             "thinking": reply.thinking,
@@ -275,28 +278,22 @@ class Readings:
                 phrases[key] = self.phrases(key)
         return {"stories": stories, "details": details, "phrases": phrases}
 
-    def packs(self, keys: Sequence[str], room: float) -> dict[str, dict[str, Any]]:
-        """Return the same as :meth:`embedded`, but grouped by document, with the text of each chunk only once.
+    def pack(self, keys: Sequence[str]) -> dict[str, Any]:
+        """Return all stories and texts of one question's readings, with the text of each chunk only once.
 
         In ``details``, the text of a chunk is its index in ``texts``.
         """
-        found = self.embedded(keys, room)
-        packs: dict[str, dict[str, Any]] = {}
-        numbers: dict[tuple[str, str], int] = {}
-        for key in keys:
-            document = self.results[key].document
-            pack = packs.setdefault(document, {"texts": [], "stories": {}, "details": {}, "phrases": {}})
-            for what in ("stories", "details", "phrases"):
-                if key in found[what]:
-                    pack[what][key] = found[what][key]
-            for detail in pack["details"].get(key, {}).values():
-                if detail["chunk"]:
-                    text = detail["chunk"]["text"]
-                    at = numbers.setdefault((document, text), len(pack["texts"]))
-                    if at == len(pack["texts"]):
-                        pack["texts"].append(text)
-                    detail["chunk"] = detail["chunk"] | {"text": at}
-        return packs
+        pack = self.embedded(keys, inf)
+        numbers: dict[str, int] = {}
+        for turns in pack["details"].values():
+            for detail in filter(itemgetter("chunk"), turns.values()):
+                at = numbers.setdefault(detail["chunk"]["text"], len(numbers))
+                detail["chunk"] = detail["chunk"] | {"text": at}
+        return {"texts": list(numbers), **pack}
+
+    def size(self, key: str) -> int:
+        """Estimate how many bytes the texts of a reading take before compression."""
+        return sum(map(_size, self.results[key].trace.turns))
 
     def beside(self, entry: Mapping[str, Any], name: str | None) -> dict[str, Any] | None:
         """Return the reading ``name`` for the same question; by default, the same reader's by another policy."""

@@ -74,13 +74,14 @@ class ReadingsTable {
   }
 
   row(e) {
-    const open = () => this.open(e);
+    const isClosed = e.pack === null; // no room in this page
+    const open = () => isClosed || this.open(e);
     const cells = this.columns.map(([name, value]) => {
       const words = number(value(e)), text = String(words);
       return make("td", { class: typeof value(e) === "number" ? "ma-number" : null, title: text.length > 60 ? text : null }, text.length > 60 ? `${text.slice(0, 59)}…` : text);
     });
     const key = (event) => event.key === "Enter" && open();
-    return make("tr", { tabindex: "0", class: e.right ? "ma-row-right" : "ma-row-wrong", onclick: open, onkeydown: key }, ...cells);
+    return make("tr", { tabindex: "0", class: `${e.right ? "ma-row-right" : "ma-row-wrong"}${isClosed ? " ma-row-closed" : ""}`, title: isClosed ? "not in this page" : null, onclick: open, onkeydown: key }, ...cells);
   }
 
   csv() {

@@ -9,7 +9,8 @@ from __future__ import annotations
 import gzip
 import json
 from base64 import b64encode
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ SCRIPT = SAVE_TEXT + "".join(
 )
 """The inspector and its table of readings as one JavaScript module."""
 ROOM_MB = 8.0
+MOST_COMPRESSION = 10
+"""What base64 of gzip leaves of the texts of readings is more than a tenth."""
 _FATE_OF_LETTER = {fate.letter: fate for fate in FATES}
 _WORST_LAST = "namhl"
 """The letters of fates as inspector.js orders them for bars of several turns."""
@@ -82,42 +85,45 @@ def still(readings: Readings, state: Mapping[str, Any], live: str = "") -> Page:
     return Page(first.example.id, body)
 
 
-def to_html(
-    readings: Readings | Mapping[str, Iterable[Result]],
-    room_mb: float = ROOM_MB,
-    first_keys: Collection[str] = (),
-    **opening: Any,
-) -> Page:
+def to_html(readings: Readings | Mapping[str, Iterable[Result]], room_mb: float = ROOM_MB, **opening: Any) -> Page:
     """Return the inspector as a page that needs no kernel and no network.
 
-    Texts of readings are included until ``room_mb`` is full, starting with those of ``first_keys`` and of the example
-    displayed first; the page states how many are incomplete. ``opening`` has the options of :func:`show`.
+    Readings are included, compressed, until ``room_mb`` is full, starting with those of the example displayed first.
+    The others are listed and marked. ``opening`` has the options of :func:`show`.
     """
     if not isinstance(readings, Readings):
         readings = Readings(readings)
     state = readings.opening(**opening)
-    first = readings.entry(state["key"])
-
-    def later(key: str) -> bool:
-        return key not in first_keys and readings.results[key].example.id != first["example"]
-
-    # sorted is stable, so failures stay first among the rest.
-    keys = sorted(readings.results, key=later)
-    room = f"{room_mb:g} MB"
-    packs = readings.packs(keys, room_mb * 1e6)
-    embedded = {key: len(turns) for pack in packs.values() for key, turns in pack["details"].items()}
-    complete = sum(embedded.get(key) == len(readings.results[key].trace.turns) for key in keys)
-    compressed = {document: _packed(pack) for document, pack in packs.items()}
-    data = {"catalog": readings.catalog(), "state": state, "room": room, "packs": compressed}
+    first = readings.results[state["key"]].example
+    catalog = [entry | {"pack": None} for entry in readings.catalog()]
+    questions: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
+    for entry in sorted(catalog, key=lambda entry: entry["example"] != first.id):
+        questions[entry["example"], entry["document"], entry["question"]].append(entry)
+    room = room_mb * 1e6
+    packs: list[str] = []
+    for entries in questions.values():
+        keys = [entry["key"] for entry in entries]
+        # To compress thousands that cannot fit would take minutes.
+        if sum(map(readings.size, keys)) > MOST_COMPRESSION * room:
+            continue
+        pack = _packed(readings.pack(keys))
+        room -= len(pack)
+        if room < 0:
+            break
+        for entry in entries:
+            entry["pack"] = len(packs)
+        packs.append(pack)
+    data = {"catalog": catalog, "state": state, "room": f"{room_mb:g} MB", "packs": packs}
     # "</script>" inside a string would end the script element, and so would one inside a document's text.
     script = Markup(SCRIPT.replace("</", "<\\/"))
     escaped = Markup(json.dumps(data).replace("<", "\\u003c"))
-    counts = {"left_out": len(keys) - complete, "all": len(keys), "room": room}
-    return Page(first["example"], render("inspector/interactive.html", data=escaped, script=script, **counts))
+    closed = sum(entry["pack"] is None for entry in catalog)
+    counts = {"closed": closed, "all": len(catalog), "room": data["room"]}
+    return Page(first.id, render("inspector/interactive.html", data=escaped, script=script, **counts))
 
 
 def _packed(pack: Mapping[str, Any]) -> str:
-    """Return the texts of one document's readings as inspector.js opens them."""
+    """Return the texts of one question's readings as inspector.js opens them."""
     # Without a time, so that the same readings make the same page.
     return b64encode(gzip.compress(json.dumps(pack).encode(), mtime=0)).decode()
 

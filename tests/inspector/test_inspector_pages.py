@@ -61,11 +61,21 @@ def test_an_executed_copy_gets_a_still_page(kept, lost, tmp_path: Path, monkeypa
 def test_an_interactive_page_never_contains_a_documents_markup(kept, lost) -> None:
     body = to_html({"before": [kept, lost]}, example="lost").body
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', body, re.S)[1]
-    (pack,) = json.loads(data)["packs"].values()
+    pack, _ = json.loads(data)["packs"]
     assert "<" not in data and b"<b>bold</b>" in gzip.decompress(b64decode(pack))
 
 
-def test_an_interactive_page_counts_the_incomplete_readings(kept, lost) -> None:
-    small = to_html(Readings({"before": [kept, lost]}), room_mb=0.003, example="lost")
-    assert re.search(r"1 of 2 readings are incomplete: this page has room for 0.003 MB of text", small.body)
-    assert "are incomplete" not in to_html(Readings({"before": [kept, lost]})).body
+def test_a_page_counts_and_marks_the_readings_that_do_not_fit(kept, lost) -> None:
+    def closed(room_mb: float) -> dict[str, bool]:
+        body = to_html({"before": [kept, lost]}, room_mb=room_mb, example="lost").body
+        data = json.loads(re.search(r'id="data">(.*?)</script>', body, re.S)[1])
+        sizes.append(sum(map(len, data["packs"])))
+        marked = {entry["example"]: entry["pack"] is None for entry in data["catalog"]}
+        assert ("readings are listed and do not open" in body) == any(marked.values())
+        return marked
+
+    sizes: list[int] = []
+    assert closed(8) == {"lost": False, "kept": False}
+    assert closed(sizes[0] / 1e6) == {"lost": False, "kept": False}, "room counts what the page takes"
+    assert closed((sizes[0] - 1) / 1e6) == {"lost": False, "kept": True}
+    assert sizes[-1] < sizes[0]
