@@ -186,6 +186,9 @@ def log_readings(run: Run, results: Iterable[Result], limit_bytes: int = STORED_
         left_out = write_results(results, folder, limit_bytes)
         run.file(folder, RESULTS_FOLDER)
     traces, turns = log_traces(run, results, **tags)
+    if left_out or traces:
+        lacks = "of %s readings the MLflow run lacks the records of %s, and the traces of %s, which no search finds"
+        _LOG.warning(lacks, len(results), left_out, traces)
     run.metrics({"results_left_out": left_out, "mlflow_traces_left_out": traces, "mlflow_turns_left_out": turns})
 
 

@@ -171,12 +171,14 @@ def test_readings_that_are_missing_are_an_error_with_the_reason(workspace: Path,
             load_readings(run.experiment, rows, reader, 4)
 
 
-def test_readings_come_back_as_they_were(workspace: Path, kept, lost) -> None:
+def test_readings_come_back_as_they_were(workspace: Path, kept, lost, caplog) -> None:
     run = Experiment.open(workspace).start("one")
     log_readings(run, [kept, lost])
     back = {r.example.id: r for r in load_results(run)}
     assert back == {"kept": kept, "lost": lost}
+    assert not caplog.messages
     log_readings(run, [kept, lost], limit_bytes=3000)
+    assert "of 2 readings" in caplog.text
     assert load_runs(run.experiment).iloc[0]["metrics.results_left_out"] == 1
 
 
