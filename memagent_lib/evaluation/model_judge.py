@@ -45,8 +45,8 @@ def verdict_in(reply: str) -> float | None:
     """
     lines = reply.strip().splitlines()
     try:
-        ((key, value),) = json.loads(reply).items()
-    except (ValueError, AttributeError, RecursionError):
+        ((key, value),) = json.loads(reply, object_pairs_hook=tuple)
+    except (ValueError, TypeError, RecursionError):
         found = _LAST_LINE.fullmatch(lines[-1].casefold()) if lines else None
         return _VERDICTS[found[1]] if found else None
     if key == "correct" and isinstance(value, bool):
@@ -104,7 +104,7 @@ class ModelJudge:
                     trace = await self._agent.aread("", prompt, observer=Observer(store=store))
                 except (BackendError, BudgetError) as failure:  # one reply without a verdict stops no other
                     return f"{type(failure).__name__}: {one_line(failure)}"
-            return trace.answer
+            return f"{trace.answer}\n(cut at its limit)" if trace.turns[-1].reply.cut else trace.answer
 
         return await gather(map(reply, prompts))
 

@@ -90,6 +90,9 @@ def test_a_judge_without_a_verdict_is_unclear_beside_the_score(results, tokenize
     assert table(rows)["1 chunks"].iloc[1].endswith("(n=1), 1 failed, 2 unclear")
     assert overview(rows)[["judge", "n"]].values.tolist() == [["contains", 4], ["wise", 4]]
 
+    judge, _ = opened(tokenizer, lambda _: Reply("One may call it\nCORRECT", "length"))
+    assert judge.judge(results)["model_verdict"] == [None] * 4
+
     def broken(prompt: str) -> Reply:
         raise BackendError("no reply")
 
@@ -105,6 +108,7 @@ def test_a_judge_without_a_verdict_is_unclear_beside_the_score(results, tokenize
         ("not correct", None), ("", None), ("It is CORRECT, not INCORRECT.", None), ("CORRECT or INCORRECT?", None),
         ("Correct?", None), ("❌ correct", None), ("CORRECT: ❌", None), ("~correct", None), ("正确\nCORRECT。", 1),
         ("CORRECT\nIt names another code.", None),
+        ('{"correct": false, "correct": true}', None), ("[[]]", None), ("5", None),
         ("Wrong: the correct value is 5.", None), ('{"correct": true, "sure": false}', None), ("[" * 5000, None),
     ],
 )  # fmt: skip
