@@ -149,7 +149,7 @@ def continues(how: str) -> Iterator[None]:
 def require_words(words: Sequence[str]) -> None:
     """Raise ``ValueError`` for an empty argument, which would count as the current folder or as not set."""
     for before, word in pairwise(["memagent", *words]):
-        if not word.strip() or re.fullmatch(r"--[\w-]+=\s*", word):
+        if not word.strip() or re.fullmatch(r"[\w.-]+=\s*", word):
             where = f"{word.strip()} is" if word.strip() else f"the argument after {before} is"
             raise ValueError(f"{where} empty; is a variable of the shell not set?")
 

@@ -73,6 +73,7 @@ REFUSED = {
     "read EMPTY --question q? --model POCKET": "after read is empty",
     "read FOLDER/a.txt --question q? --model POCKET --journal EMPTY": "after --journal is empty",
     "read FOLDER/a.txt --question q? --model POCKET --html=": "--html= is empty",
+    "read FOLDER/a.txt --question q? --model POCKET --set tokenizer=": "tokenizer= is empty",
     "train missing.toml --dry-run": "missing.toml",
     "report FOLDER --out FOLDER/mine.html": "--out",
     "template import FOLDER/a.txt --out FOLDER/mine.html": "--out",
