@@ -44,7 +44,8 @@ _SPELLED = {0xFB00: "ff", 0xFB01: "fi", 0xFB02: "fl", 0xFB03: "ffi", 0xFB04: "ff
 _UNKNOWN = re.compile(r"[\x00-\x08\x0e-\x1f\ue000-\uf8ff]")
 _IN_ARCHIVES = {"word/": "docx", "xl/": "spreadsheet", "META-INF/container.xml": "epub", "content.xml": "spreadsheet"}
 _SUFFIXES = {".htm": "html", ".html": "html", ".xhtml": "html", ".csv": "csv", ".tsv": "csv"}
-_SUFFIXES |= {".json": "json", ".jsonl": "json", ".ipynb": "ipynb", ".eml": "mail", ".mbox": "mail"}
+_SUFFIXES |= dict.fromkeys((".json", ".jsonl", ".ndjson", ".geojson", ".jsonc"), "json")
+_SUFFIXES |= {".ipynb": "ipynb", ".eml": "mail", ".mbox": "mail"}
 _UNSAVED = re.compile(rb'<c(?![^>]*t="str")[^>]*><f[^<]*(?:/>|</f>)(?:<v/>|<v></v>)?</c>')
 _HTML_START = re.compile(rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<(!doctype\s+html|html)\b", re.I | re.S)
 _MAIL_START = re.compile(rb"(?:From [^\n]*\n)?(?:[A-Za-z][\w-]*:[^\n]*\n(?:[ \t][^\n]*\n)*){2,}")
@@ -235,7 +236,10 @@ def page_text(source: Source) -> Iterator[Piece]:
 
 
 def json_text(source: Source) -> Iterator[Piece]:
-    """Read a line per value, with its keys. Text that is not JSON is read as it is, with a note."""
+    """Read a line per value, with its keys, and an empty line after each object or list that stands in a list.
+
+    Text that is not JSON is read as it is, with a note.
+    """
     text = source.text()
     # Numbers as they are written, and objects as pairs, because a key may stand in one twice.
     load = json.JSONDecoder(object_pairs_hook=tuple, parse_float=str, parse_int=str).decode
@@ -254,12 +258,14 @@ def json_text(source: Source) -> Iterator[Piece]:
 
 
 def _json_lines(value: Any, key: str = "") -> Iterator[str]:
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and value:
         for name, inner in value:
             yield from _json_lines(inner, f"{key}.{name}".removeprefix("."))
-    elif isinstance(value, list):
+    elif isinstance(value, list) and value:
         for inner in value:
             yield from _json_lines(inner, key)
+            if isinstance(inner, tuple | list):  # else its first value would follow the last one of the object before
+                yield ""
     else:
         words = value if isinstance(value, str) else json.dumps(value)
         yield f"{key}: {words}" if key else words

@@ -295,7 +295,10 @@ def test_a_notebook_is_its_cells_and_the_outputs_that_are_text(read):
     ("name", "data", "text", "notes"),
     [
         ("a.json", '{"from": "M\\u00fcller", "n": [1, 2]}', "from: Müller\nn: 1\nn: 2\n", []),
-        ("a.json", '{"a": {"b": 1.50, "b": true}, "c": [{"d": ""}]}', "a.b: 1.50\na.b: true\nc.d: \n", []),
+        ("a.json", '{"a": {"b": 1.50, "b": true}, "c": [{"d": ""}]}', "a.b: 1.50\na.b: true\nc.d: \n\n", []),
+        ("a.json", '[{"n": "Ada", "eur": 1}, {"eur": 2, "n": "Bo"}]', "n: Ada\neur: 1\n\neur: 2\nn: Bo\n\n", []),
+        ("a.json", '{"allergies": [], "until": null}', "allergies: []\nuntil: null\n", []),
+        ("a.ndjson", '{"from": "M\\u00fcller"}\n', "from: Müller\n", []),
         ("a.json", "{broken", "{broken", ["a.json is not valid JSON; it is read as it is"]),
         ("a.csv", "Name;Rent\nOdo;1.200,50\nAda;900,00\n", "Name | Rent\nOdo | 1.200,50\nAda | 900,00\n", []),
         # docling-project/docling#4097: a mark before a quoted header
