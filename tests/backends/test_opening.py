@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 
 import pytest
-
 from pocket import TRAINED
 
 from memagent_lib.backends import Sampling, backend_for_one_reading, open_backend, opening
