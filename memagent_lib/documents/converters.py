@@ -44,8 +44,7 @@ _SPELLED = {0xFB00: "ff", 0xFB01: "fi", 0xFB02: "fl", 0xFB03: "ffi", 0xFB04: "ff
 _UNKNOWN = re.compile(r"[\x00-\x08\x0e-\x1f\ue000-\uf8ff]")
 _IN_ARCHIVES = {"word/": "docx", "xl/": "spreadsheet", "META-INF/container.xml": "epub", "content.xml": "spreadsheet"}
 _SUFFIXES = {".htm": "html", ".html": "html", ".xhtml": "html", ".csv": "csv", ".tsv": "csv"}
-_SUFFIXES |= dict.fromkeys((".json", ".jsonl", ".ndjson", ".geojson", ".jsonc"), "json")
-_SUFFIXES |= {".ipynb": "ipynb", ".eml": "mail", ".mbox": "mail"}
+_SUFFIXES |= {".json": "json", ".jsonl": "json", ".ndjson": "json", ".ipynb": "ipynb", ".eml": "mail", ".mbox": "mail"}
 _UNSAVED = re.compile(rb'<c(?![^>]*t="str")[^>]*><f[^<]*(?:/>|</f>)(?:<v/>|<v></v>)?</c>')
 _HTML_START = re.compile(rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<(!doctype\s+html|html)\b", re.I | re.S)
 _MAIL_START = re.compile(rb"(?:From [^\n]*\n)?(?:[A-Za-z][\w-]*:[^\n]*\n(?:[ \t][^\n]*\n)*){2,}")
@@ -370,9 +369,7 @@ def mail_text(source: Source) -> Iterator[Piece]:
     bodies contain only "please view in HTML". An attachment is converted by its own format, or reported as left out.
     """
     data = source.read().removeprefix(b"\xef\xbb\xbf")
-    mails = [data]
-    if data.startswith(b"From "):
-        mails = _NEXT_MAIL.split(data.partition(b"\n")[2])
+    mails = _NEXT_MAIL.split(data.partition(b"\n")[2]) if data.startswith(b"From ") else [data]
     for number, mail in enumerate(mails, 1):
         where = f"mail {number}" if len(mails) > 1 else ""
         try:
