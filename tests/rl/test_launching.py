@@ -23,6 +23,7 @@ from memagent_lib.rl.run.checks import dry_run, resolved
 from memagent_lib.rl.run.training_run import launch
 from memagent_lib.rl.run_folder import RunError, RunFolder, TrainingState, TrainingStatus
 from memagent_lib.rl.verl.verl_keys import ACTOR, MODEL, ROLLOUT
+from memagent_lib.rl.verl.verl_settings import load_composed
 from memagent_lib.settings import SettingsError
 
 
@@ -187,11 +188,13 @@ def test_a_run_is_not_resumed_with_other_inputs(config, tmp_path):
 
 def test_saving_and_measuring_may_change_when_a_run_is_resumed(config, tmp_path):
     folder = with_checkpoint(config, tmp_path / "run")
+    folder.metrics.write_text('{"step": 1, "metrics": {}}\n')
     changed = but(config, "train", keep_checkpoints=5)
     often = {"trainer.total_training_steps": 3, "trainer.save_freq": 1, "trainer.test_freq": 1}
     changed = but(changed, "verl", **often, **{"actor_rollout_ref.rollout.gpu_memory_utilization": 0.4})
     starts(changed, folder.path, resume=True)
     assert folder.checkpoint_note.read_text() == "1"
+    assert load_composed(folder).trainer.val_before_train is False  # else step 1 would have two rows
 
 
 def test_a_run_without_a_checkpoint_gets_another_mlflow_run(config, tmp_path):
@@ -200,9 +203,12 @@ def test_a_run_without_a_checkpoint_gets_another_mlflow_run(config, tmp_path):
     starts(config, folder.path, resume=True)
     assert folder.mlflow_note.read_text() == "abc"
     shutil.rmtree(folder.checkpoints)
+    folder.metrics.write_text('{"step": 0, "metrics": {}}\n')
     folder.write_status(TrainingStatus(state=TrainingState.FAILED))
-    starts(but(config, "verl", **{f"{ACTOR}.optim.lr": 0.5}), folder.path, resume=True)
+    starts(but(config, "verl", **{f"{ACTOR}.optim.lr": 0.5, "trainer.test_freq": 1}), folder.path, resume=True)
     assert not folder.mlflow_note.exists()
+    assert load_composed(folder).trainer.val_before_train is True
+    assert folder.rows() == []
 
 
 def test_a_run_that_has_made_all_its_steps_is_not_started_again(config, tmp_path):

@@ -30,8 +30,7 @@ def train(recipe: Recipe, folder: RunFolder, device: str) -> None:
     write_agent_file(folder)
     verl = load_composed(folder)
     arguments = init_arguments(recipe, folder, device, verl)
-    session = None
-    claim = None
+    session = claim = None
     if recipe.cluster.address == LOCAL:
         claim = claim_machine() if device == "cuda" else None
         session = start_ray(arguments)

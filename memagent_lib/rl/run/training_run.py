@@ -103,6 +103,7 @@ def launch(recipe: Recipe, run_folder: str | Path, resume: bool = False, stop_at
     lock = _lock(folder)
     try:
         _prepare(recipe, folder, device, resume)
+        verl.trainer.val_before_train &= not folder.rows()  # a resumed run has measured its weights, or was not to
         save_composed(verl, folder)
         if stop_at_exit:
             run.stop_at_exit()
@@ -134,7 +135,7 @@ def _prepare(recipe: Recipe, folder: RunFolder, device: str, resume: bool) -> No
     last = folder.resumable_checkpoint() if resume else None
     step = last.step if last else 0
     # Without a checkpoint nothing can be continued, so a resumed run begins again at step 1.
-    folder.forget_after(step)
+    folder.forget_after(last.step if last else -1)
     remove_unfinished(folder)
     if last:
         write_atomically(folder.checkpoint_note, str(step))
