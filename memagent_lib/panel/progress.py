@@ -11,8 +11,9 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from memagent_lib.evaluation import Result, read_results
 from memagent_lib.pages import Page, render
 from memagent_lib.paths import display
 from memagent_lib.plots import colours_of
-from memagent_lib.rl import RunFolder, TrainingRun, TrainingState, TrainingStatus, attach, rollout_files
+from memagent_lib.rl import Credited, RunFolder, TrainingRun, TrainingState, TrainingStatus, attach, rollout_files
 
 MOST_ROLLOUTS = 24
 _LOG_BYTES = 64 << 10
@@ -85,7 +86,9 @@ class Follower:
             status=status,
             stopping=not status.state.over and self.folder.stop_request.exists(),
             points=self._once("points", [self.folder.metrics], self._points),
-            rollouts=self._once("rollouts", rollout_files(self.folder.traces), self._rollouts),
+            rollouts=self._once(
+                "rollouts", [*rollout_files(self.folder.traces), *self.folder.credit.glob("*")], self._rollouts
+            ),
             log=_end_of(self.folder.log) if status.state in (TrainingState.FAILED, TrainingState.DIED) else "",
         )
 
@@ -112,7 +115,18 @@ class Follower:
             newest += reversed(read_results(file))
             if len(newest) >= MOST_ROLLOUTS:
                 break
-        return tuple(sorted(newest[:MOST_ROLLOUTS], key=lambda r: (-r.example.metadata["step"], r.correct)))
+        credited = {step: self.folder.credited(step) for step in {r.example.metadata["step"] for r in newest}}
+        newest = [_with_credit(result, credited[result.example.metadata["step"]]) for result in newest[:MOST_ROLLOUTS]]
+        return tuple(sorted(newest, key=lambda r: (-r.example.metadata["step"], r.correct)))
+
+
+def _with_credit(result: Result, credited: Mapping[str, Credited] | None) -> Result:
+    """Add what a rollout was trained with to its metadata: ``None`` if the update left it out."""
+    metadata = result.example.metadata
+    if credited is None:
+        return result
+    credit = {"credit": credited.get(metadata["rollout"])}
+    return replace(result, example=replace(result.example, metadata=metadata | credit))
 
 
 def _end_of(log: Path) -> str:
@@ -193,8 +207,19 @@ def _drawn(charts: Mapping[str, Mapping[str, Sequence[tuple[int, float]]]]) -> b
 
 
 def rollout(result: Result) -> Markup:
-    """Return a rollout turn by turn: the memory after each chunk, with the chunk folded away, and then the answer."""
-    return render("panel/rollout.html", question=result.trace.question, turns=result.trace.turns, most=_LONGEST_CHUNK)
+    """Return a rollout turn by turn: the memory after each chunk, with the chunk folded away, and then the answer.
+
+    Each turn has the advantages and tokens that it was trained with, as soon as its step has them.
+    """
+    metadata = result.example.metadata
+    credit = metadata.get("credit")
+    replies = iter(zip(credit.advantages, credit.tokens, strict=True) if credit else ())
+    turns = [(turn, list(islice(replies, len(turn.attempts)))) for turn in result.trace.turns]
+    left_out = "credit" in metadata and not credit
+    question = result.trace.question
+    return render(
+        "panel/rollout.html", question=question, turns=turns, credit=credit, left_out=left_out, most=_LONGEST_CHUNK
+    )
 
 
 def label(result: Result) -> str:

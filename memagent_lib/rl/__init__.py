@@ -53,6 +53,7 @@ and supervises a run's processes. This ``__init__`` loads neither verl nor vLLM 
 notebooks or charts.
 """
 
+from memagent_lib.rl.advantages import Credited
 from memagent_lib.rl.config import Files, ModelConfig, ReadingConfig, Recipe, TrackingConfig, differences, recipe_tables
 from memagent_lib.rl.run.checks import chosen_device, dry_run, require_training, resolved
 from memagent_lib.rl.run.export import export_checkpoint
@@ -60,6 +61,7 @@ from memagent_lib.rl.run.training_run import TrainingRun, attach, launch
 from memagent_lib.rl.run_folder import RunError, RunFolder, TrainingState, TrainingStatus, rollout_files, save_rollout
 
 __all__ = [
+    "Credited",
     "Files",
     "ModelConfig",
     "ReadingConfig",

@@ -60,6 +60,11 @@ def prompt_number(name: str) -> int | None:
     return int(found[1]) if found else None
 
 
+def is_traced(name: str) -> bool:
+    """Return whether a run keeps rollouts of the prompt to look at: it does of the first one of every step."""
+    return prompt_number(name) == 0
+
+
 class RowName(NamedTuple):
     """The parts of a row's name: the prompt, the rollout of that prompt, and the turn of that rollout."""
 
@@ -71,6 +76,18 @@ class RowName(NamedTuple):
     def of(cls, key: str) -> RowName:
         prompt, rollout, turn = key.rsplit("_", 2)  # from the right, so that a prompt's name may have underscores
         return cls(prompt, rollout, int(turn))
+
+
+class Credited(NamedTuple):
+    """What a rollout is trained with: its reward, and for each reply an advantage and the number of tokens that get it.
+
+    A reply without tokens is left out of the loss. ``group`` has the rewards of all rollouts of the prompt.
+    """
+
+    reward: float
+    advantages: list[float]
+    tokens: list[int]
+    group: list[float]
 
 
 def length_penalty(reply_tokens: int, limit: int, buffer: float) -> float:
@@ -119,6 +136,23 @@ def row_advantages(
         return value
 
     return [advantage(RowName.of(key), position) for position, key in enumerate(keys)]
+
+
+def credited(
+    keys: Sequence[str], rewards: Sequence[float], advantages: Sequence[float], tokens: Sequence[int]
+) -> dict[str, Credited]:
+    """Return what each rollout is trained with, by its name ``{prompt}_{rollout}``, from a value per row."""
+    order = sorted(range(len(keys)), key=lambda position: RowName.of(keys[position]))
+    last = last_turns(keys)
+    groups: dict[str, list[float]] = defaultdict(list)
+    for prompt, rollout in sorted(last):
+        groups[prompt].append(rewards[last[prompt, rollout]])
+    found = {}
+    for prompt, rollout in last:
+        rows = [at for at in order if RowName.of(keys[at])[:2] == (prompt, rollout)]
+        own = [advantages[at] for at in rows], [tokens[at] for at in rows]
+        found[f"{prompt}_{rollout}"] = Credited(rewards[rows[-1]], *own, groups[prompt])
+    return found
 
 
 def step_advantages(keys: Sequence[str], steps: Sequence[float | None], positions: Sequence[str]) -> list[float]:

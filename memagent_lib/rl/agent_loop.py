@@ -31,7 +31,7 @@ from memagent_lib.driver import drive
 from memagent_lib.evaluation import Result
 from memagent_lib.paths import write_atomically
 from memagent_lib.prompts import Request
-from memagent_lib.rl.advantages import Overlong, length_penalty, prompt_number
+from memagent_lib.rl.advantages import Overlong, is_traced, length_penalty, prompt_number
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.rewards import Reward, reward_named, turn_position
 from memagent_lib.rl.run_folder import RunFolder, save_rollout
@@ -41,7 +41,7 @@ from memagent_lib.text import Chunk, Tokenizer, chunks
 from memagent_lib.trace import Reply, Trace
 
 CACHED_DOCUMENTS = 256
-TRACED_PROMPTS = 2  # of a step, whose first rollout is saved as a trace
+TRACED_ROLLOUTS = 4  # of a traced prompt
 TURN_REWARDS = "turn_rewards"
 POSITION = "position"
 # A turn is used only when it is finished, and its text is decoded here, so vLLM need not output every token.
@@ -170,8 +170,8 @@ class MemAgentLoop(AgentLoopBase):
         trace = await drive(session, encoder, backend, on_bad_memory=self.recipe.reading.on_bad_memory)
         verdict = score(example.rule, trace.answer, example.answers)
         result = Result(example, trace.reader, time.monotonic() - started, trace, verdict)
-        if rollout == 0 and number is not None and number < TRACED_PROMPTS:
-            save_rollout(self.folder.traces, result, step)
+        if is_traced(uid) and rollout < TRACED_ROLLOUTS:
+            save_rollout(self.folder.traces, result, step, f"{uid}_{rollout}")
         rewards = {name: function(result) for name, function in self.rewards.items()}
         of_turns = {name: values for name, values in rewards.items() if isinstance(values, list | tuple)}
         of_end = {name: value for name, value in rewards.items() if name not in of_turns}

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -28,6 +28,7 @@ from memagent_lib.models import WEIGHTS_FILE
 from memagent_lib.paths import read_lines, write_atomically
 from memagent_lib.plugins import is_plugin, plugin_hash
 from memagent_lib.provenance import model_hash
+from memagent_lib.rl.advantages import Credited
 from memagent_lib.rl.config import Recipe
 
 STATUS_FILE = "status.json"
@@ -103,6 +104,9 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"  # a line per step, {"step", "time", "metrics"}, with all that verl logged
         self.verl_metrics = path / "metrics.part.jsonl"  # what verl itself logs; emptied whenever verl starts
         self.traces = path / "traces"
+        self.credit = (
+            path / "credit"
+        )  # what each rollout of a step was trained with (:func:`~memagent_lib.rl.advantages.credited`)
         self.checkpoints = path / "checkpoints"
         self.checkpoint_note = self.checkpoints / "latest_checkpointed_iteration.txt"  # where verl continues
         self.model = path / "model"  # the exported policy, once the run has finished
@@ -207,9 +211,21 @@ class RunFolder:
         remaining = [row for row in self.rows() if row["step"] <= step]
         write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in remaining))
         # A resumed run would append the rollouts of a repeated step to those of the first attempt.
-        for number, file in _numbered(self.traces, "step_*.jsonl"):
+        for number, file in [*_numbered(self.traces, "step_*.jsonl"), *_numbered(self.credit, "step_*.json")]:
             if number > step:
                 file.unlink()
+
+    def write_credit(self, step: int, rollouts: Mapping[str, Credited]) -> None:
+        """Write what the rollouts of a step are trained with, by the name that :func:`save_rollout` gives them."""
+        self.credit.mkdir(exist_ok=True)
+        write_atomically(self.credit / f"step_{step:06d}.json", json.dumps(rollouts))
+
+    def credited(self, step: int) -> dict[str, Credited] | None:
+        """Return what the rollouts of a step were trained with, or None if the step has not come so far."""
+        file = self.credit / f"step_{step:06d}.json"
+        if not file.is_file():
+            return None
+        return {name: Credited(*values) for name, values in json.loads(file.read_text(encoding="utf-8")).items()}
 
 
 def _numbered(folder: Path, pattern: str) -> Iterator[tuple[int, Path]]:
@@ -230,10 +246,14 @@ def input_hashes(recipe: Recipe) -> dict[str, str]:
     return hashes | recipe.reading.hashes | {name: plugin_hash(name) for name in recipe.rewards if is_plugin(name)}
 
 
-def save_rollout(traces: Path, result: Result, step: int) -> None:
-    """Append a rollout's record to the file of its step. The record has the chunks' text, but not the document."""
-    saved = replace(result, example=replace(result.example, metadata={**result.example.metadata, "step": step}))
-    append_record(traces / f"step_{step:06d}.jsonl", result.key, saved.to_record())
+def save_rollout(traces: Path, result: Result, step: int, name: str = "") -> None:
+    """Append a rollout's record to the file of its step. The record has the chunks' text, but not the document.
+
+    ``name`` is that of the rollout's rows, ``{prompt}_{rollout}``.
+    """
+    metadata = {**result.example.metadata, "step": step, "rollout": name}
+    saved = replace(result, example=replace(result.example, metadata=metadata))
+    append_record(traces / f"step_{step:06d}.jsonl", name or result.key, saved.to_record())
 
 
 def rollout_files(traces: Path) -> list[Path]:

@@ -35,6 +35,8 @@ from verl.utils.py_functional import rename_dict
 from memagent_lib.data import count
 from memagent_lib.rl.advantages import (
     RowName,
+    credited,
+    is_traced,
     last_turns,
     prompt_name,
     prompts_with_step_spread,
@@ -236,9 +238,10 @@ class MemAgentTrainer(PPOTrainerSync):
             metrics.update(_agreement_metrics(moments(sampler, actor, mask)))
         if any(mask.any() for mask in self._masks(batch)):
             batch = super()._compute_advantage(batch, metrics)
+        rewards = self._rewards(batch)
         of_answers = row_advantages(
             batch.keys,
-            self._rewards(batch),
+            rewards,
             by_deviation=self.config.algorithm.norm_adv_by_std_in_grpo,
             credit=self.recipe.train.credit,
         )
@@ -248,7 +251,12 @@ class MemAgentTrainer(PPOTrainerSync):
             weight = self.recipe.reward_weights[name]
             of_turns = step_advantages(batch.keys, steps, positions)
             values = [value + weight * own for value, own in zip(values, of_turns, strict=True)]
-        rows = [value * mask.float() for value, mask in zip(values, self._masks(batch), strict=True)]
+        masks = self._masks(batch)
+        columns = [batch.keys, rewards, values, [int(mask.sum()) for mask in masks]]
+        prompts = [RowName.of(key).prompt for key in batch.keys]
+        traced = [at for at, tag in enumerate(batch.tags) if is_traced(prompts[at]) and not tag.get("is_padding")]
+        self.folder.write_credit(self.global_steps, credited(*([column[at] for at in traced] for column in columns)))
+        rows = [value * mask.float() for value, mask in zip(values, masks, strict=True)]
         advantages = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
         fields = TensorDict({"advantages": advantages, "returns": advantages}, batch_size=len(batch))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)

@@ -17,10 +17,11 @@ import pytest
 from memagent_lib import plots
 from memagent_lib.evaluation import Result
 from memagent_lib.panel import attach, begin, curve, log_training, report, watch
-from memagent_lib.panel.progress import Follower
+from memagent_lib.panel.progress import Follower, rollout
 from memagent_lib.panel.training_panel import TrainingPanel
 from memagent_lib.prompts import TEMPLATE_FOLDER
 from memagent_lib.rl import (
+    Credited,
     Recipe,
     RunError,
     RunFolder,
@@ -99,6 +100,19 @@ def test_rollouts_are_newest_step_first_and_wrong_before_right(running: RunFolde
         (2, "e2", False),
         (1, "e1", False),
     ]
+
+
+def test_a_rollout_has_what_it_was_trained_with(running: RunFolder, lost: Result) -> None:
+    follower = Follower(running)
+    for name in ("p_0", "p_1"):
+        save_rollout(running.traces, replace(lost, example=replace(lost.example, id=name)), 4, name)
+    assert "advantage" not in rollout(follower.look().rollouts[0])
+    replies = sum(len(turn.attempts) for turn in lost.trace.turns)
+    running.write_credit(4, {"p_0": Credited(0.25, [-0.5] * replies, [9] * (replies - 1) + [0], [0.25, 1.25])})
+    pages = {result.example.metadata["rollout"]: rollout(result) for result in follower.look().rollouts[:2]}
+    assert pages["p_0"].count("-0.500 on 9 tokens") == replies - 1
+    assert "masked" in pages["p_0"] and "0.25 1.25" in pages["p_0"]
+    assert "left out" in pages["p_1"]
 
 
 def test_a_run_without_its_lock_has_died(run: RunFolder) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from memagent_lib.rl.advantages import (
     Credit,
+    credited,
     last_turns,
     length_penalty,
     prompts_with_step_spread,
@@ -43,6 +44,14 @@ def test_credit_for_the_final_turn_leaves_the_memory_untrained():
 def test_split_credit_gives_every_rollout_the_same_weight():
     advantages = row_advantages(KEYS, REWARDS, credit=Credit.SPLIT)
     assert advantages == pytest.approx([0.5 / 3] * 3 + [-0.25] * 2 + [0.0, 0.0])
+
+
+def test_a_rollout_is_credited_by_reply_beside_its_group():
+    keys, rewards = KEYS[::-1], REWARDS[::-1]
+    found = credited(keys, rewards, row_advantages(keys, rewards), [7, 0, 6, 5, 4, 3, 2])
+    assert found["a_0"] == (1, [0.5, 0.5, 0.5], [2, 3, 4], [1, 0])
+    assert found["b_0"] == (1, [0.0], [0], [1, 1])
+    assert len(found) == 4
 
 
 def test_a_single_rollout_has_no_advantage():

@@ -210,3 +210,14 @@ def test_traces_of_the_rollouts_are_saved(finished):
         of_step = [result for result in saved if result.example.metadata["step"] == step]
         assert 1 <= len(of_step) <= 4
         assert all(result.trace.answer is not None for result in of_step)
+
+
+def test_the_credit_of_traced_rollouts_is_that_of_the_rows_trained(finished):
+    for result in read_results(finished.folder.traces):
+        metadata = result.example.metadata
+        credit = finished.folder.credited(metadata["step"])[metadata["rollout"]]
+        replies = [reply for turn in result.trace.turns for reply in turn.attempts]
+        assert credit.tokens == [reply.reply_tokens for reply in replies]
+        assert credit.reward in credit.group
+        mean = sum(credit.group) / len(credit.group)
+        assert credit.advantages == pytest.approx([credit.reward - mean] * len(replies))

@@ -59,7 +59,7 @@ def queue(monkeypatch) -> Queue:
 
 
 @pytest.fixture
-def trainer(queue, monkeypatch):
+def trainer(queue, monkeypatch, tmp_path):
     from verl.trainer.ppo.v1 import PPOTrainerSync
 
     from memagent_lib.rl.trainer import MemAgentTrainer
@@ -70,6 +70,9 @@ def trainer(queue, monkeypatch):
     train = SimpleNamespace(skip_equal_groups=False, dynamic_sampling=False, credit="shared")
     made.recipe = SimpleNamespace(train=train, reward_weights={}, rollout_weight=1.0, mini_batches=1)
     actor = SimpleNamespace(use_kl_loss=True)
+    from memagent_lib.rl import RunFolder
+
+    made.folder = RunFolder(tmp_path)
     made.config = SimpleNamespace(
         actor_rollout_ref=SimpleNamespace(actor=actor),
         algorithm=SimpleNamespace(norm_adv_by_std_in_grpo=False, rollout_correction=SimpleNamespace(bypass_mode=True)),
@@ -124,6 +127,10 @@ def test_evidence_is_added_to_the_advantages_of_the_answer(trainer, queue):
     assert found["s7p0_0_0"] == pytest.approx([0.5 + 0.2 * 0.5] * 3)
     assert found["s7p0_1_0"] == pytest.approx([-0.5 - 0.2 * 0.5] * 2)
     assert found["s7p0_0_1"] == [0.5]
+    credit = trainer.folder.credited(7)
+    assert sorted(credit) == ["s7p0_0", "s7p0_1"], "of the first prompt alone"
+    assert credit["s7p0_0"].advantages == pytest.approx([0.6, 0.5])
+    assert credit["s7p0_0"].tokens == [LENGTHS["s7p0_0_0"], LENGTHS["s7p0_0_1"]]
 
 
 def test_a_batch_of_cut_replies_alone_teaches_nothing(trainer, queue, monkeypatch):
