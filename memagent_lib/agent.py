@@ -32,7 +32,7 @@ from memagent_lib.trace import Trace
 
 T = TypeVar("T")
 SETTINGS_FILE = "memagent.json"
-SIGNALS_S = 0.5  # after which a signal that Python has not handled yet is
+SIGNALS_S = 0.5  # how often to wake, so that Python runs its signal handlers
 _LOOP_LOCK = threading.Lock()
 _LOG = logging.getLogger("memagent_lib")
 

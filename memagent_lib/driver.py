@@ -58,7 +58,7 @@ class Observer:
     lean: bool = False
 
 
-class Clock:
+class TimedStore:
     """The store of a reading's turns, if it has one, and how long the reading has taken so far.
 
     The time of turns that an earlier call has stored is included, so a reading takes as long whether it was interrupted
@@ -115,7 +115,7 @@ class _Session:
         self._session = session
         self._encoder = encoder
         self._observer = observer
-        self._store = observer.store or Clock(None)
+        self._store = observer.store or TimedStore(None)
         self._on_bad_memory = on_bad_memory
         self._parallel = False
         self._pending: list[_Pending] = []
@@ -241,9 +241,9 @@ async def drive(
         if pending.reply is not None:
             return
         started = time.time()
-        clock = time.perf_counter()
+        begun = time.perf_counter()
         reply = await backend.complete(pending.request)
-        pending.received = replace(reply, started=started, seconds=time.perf_counter() - clock)
+        pending.received = replace(reply, started=started, seconds=time.perf_counter() - begun)
 
     async def complete_and_settle(pending: _Pending) -> None:
         await complete(pending)

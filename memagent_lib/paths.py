@@ -112,10 +112,10 @@ def require_replaceable(*paths: str | Path) -> None:
     """Raise :class:`ValueError` if one of ``paths`` cannot be written, for example because it is a folder."""
     for path in map(Path, paths):
         if path.exists() and not path.is_file():
-            raise ValueError(f"{path} is no file that could be replaced; choose another path")
+            raise ValueError(f"{path} is not a file and cannot be replaced; choose another path")
         above = existing_parent(path.absolute().parent)
         if not above.is_dir() or not os.access(above, os.W_OK):
-            raise ValueError(f"{path} cannot be written: {above} is no folder, or not yours; choose another path")
+            raise ValueError(f"{path} cannot be written: {above} is not a folder that you may write to")
 
 
 def require_apart(outputs: Mapping[str, str | Path | None], inputs: Iterable[str | Path]) -> None:

@@ -7,6 +7,7 @@ import its neighbours. Any other file gets a unique module name. Loading a file 
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 import traceback
 from importlib import import_module, util
@@ -19,6 +20,7 @@ from memagent_lib.errors import MissingFile, UserError, nearest
 from memagent_lib.paths import input_path, root, shipped
 
 SEPARATOR = ".py:"
+_IMPORTS = re.compile(rb"^\s*(?:from|import)\s.*", re.MULTILINE)
 
 
 class PluginError(UserError, ValueError):
@@ -36,8 +38,16 @@ def plugin_name(name: str) -> str:
 
 
 def plugin_hash(name: str) -> str:
-    """Return a hash of the file's content (16 hex digits) for cache keys. Files that it imports are not included."""
-    return hashlib.sha256(plugin_file(name).read_bytes()).hexdigest()[:16]
+    """Return a hash (16 hex digits) of the file and of the files beside it that it imports, for cache keys."""
+    contents: dict[Path, bytes] = {}
+    waiting = [plugin_file(name)]
+    while waiting:
+        file = waiting.pop()
+        if file not in contents:
+            contents[file] = file.read_bytes()
+            imported = set(re.findall(rb"\w+", b" ".join(_IMPORTS.findall(contents[file]))))
+            waiting += [other for other in file.parent.glob("*.py") if other.stem.encode() in imported]
+    return hashlib.sha256(b"".join(contents[file] for file in sorted(contents))).hexdigest()[:16]
 
 
 def plugin_file(name: str) -> Path:

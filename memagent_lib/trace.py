@@ -201,7 +201,7 @@ def _without_ids(reply: Reply) -> Reply:
 class Trace:
     """All turns of one reading, in order; the last turn answers.
 
-    ``reader`` is the reader's name, in the form that ``open_agent`` takes.
+    ``reader`` is the reader's name or ``FILE.py:NAME``.
     """
 
     question: str

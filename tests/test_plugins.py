@@ -139,3 +139,14 @@ def test_a_reader_that_yields_no_prompt_is_told_what_to_yield(tmp_path, encoder,
     agent = Agent(encoder, Scripted(lambda text: "note"), reader_named(f"{tmp_path / 'odd.py'}:odd"))
     with pytest.raises(ReaderError, match="yields"):
         agent.read("One. Two.", "What?")
+
+
+def test_a_hash_changes_with_the_files_beside_it_that_are_imported(tmp_path):
+    (tmp_path / "mine.py").write_text("from base import x\n")
+    for name in ("base", "other"):
+        (tmp_path / f"{name}.py").write_text("import mine\nx = 1\n")
+    before = plugin_hash(f"{tmp_path}/mine.py:x")
+    (tmp_path / "other.py").write_text("x = 2\n")
+    assert plugin_hash(f"{tmp_path}/mine.py:x") == before
+    (tmp_path / "base.py").write_text("x = 2\n")
+    assert plugin_hash(f"{tmp_path}/mine.py:x") != before

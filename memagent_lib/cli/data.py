@@ -148,4 +148,4 @@ def _print_tasks(only: str | None) -> None:
     for name in format_names():
         known = format_named(name)
         takes = ", ".join(f"{option}=" for option in known.options)
-        print(f"  {name:<16}{known.files}{takes and f'; takes {takes}'}")
+        print(f"  {name:<18} {known.files}{takes and f'; takes {takes}'}")

@@ -163,7 +163,7 @@ def require_own(option: str, path: str | Path, mark: str, what: str) -> None:
     with open(file, "rb") as content:
         beginning = content.read(_BEGINNING_BYTES)
     if beginning and mark.encode() not in beginning:
-        raise ValueError(f"{option} names {path}, which is no {what} that memagent wrote; choose another name")
+        raise ValueError(f"{option} names {path}, which is not a {what} that memagent wrote; choose another name")
 
 
 def file_of(path: str) -> Path:

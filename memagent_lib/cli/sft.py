@@ -42,7 +42,6 @@ def sft(
     """
     from memagent_lib.models import find_model, record_base
     from memagent_lib.paths import absolute
-    from memagent_lib.provenance import model_hash
     from memagent_lib.sft import SftRecipe, fine_tune, require_own
     from memagent_lib.system import require_packages
     from memagent_lib.tracking import Experiment
@@ -82,7 +81,7 @@ def sft(
         if recipe.sft.lora_rank:
             _settings(recipe, encoder).save(folder / "adapter")
             record_base(folder / "adapter", base_name, Path(recipe.model.path))
-        tracked.tags({"model": str(model), "model_hash": model_hash(str(model))})
+        tracked.model(model)
     print(f"model in {model}; run {tracked.id} in {store}")
     evaluate = f"memagent evaluate DATA.parquet --model {shlex.quote(str(model))} --out FOLDER"
     train = f"memagent train RECIPE.toml {shlex.quote(f'model.path={model}')}"

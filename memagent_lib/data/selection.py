@@ -21,7 +21,7 @@ from memagent_lib.data.formats import format_named, read_original, read_pool, re
 from memagent_lib.data.layout import Length, Meter
 from memagent_lib.data.plans import ExampleKey
 from memagent_lib.data.pools import AnyQuestion, Pool, PoolQuestion, Question, shuffled
-from memagent_lib.driver import UnfinishedThought, gather
+from memagent_lib.driver import gather
 from memagent_lib.prompts import BudgetError
 from memagent_lib.scoring import judge_named, score
 from memagent_lib.text import Tokenizer
@@ -163,7 +163,7 @@ def _require_unique(questions: Sequence[AnyQuestion]) -> None:
     """Raise ``ValueError`` if an id is repeated, in a file or in two."""
     ((id, times),) = Counter(question.id for question in questions).most_common(1) or [("", 0)]
     if times > 1:
-        raise ValueError(f"the id {id!r} comes twice; ids must differ, so convert files with equal ids one by one")
+        raise ValueError(f"the id {id!r} is there twice; ids must differ, so convert files with equal ids one by one")
 
 
 def known_without_document(
@@ -200,7 +200,7 @@ async def _verdicts(questions: Sequence[Question], agents: Sequence[Agent], samp
             # A failed request, an unfinished thought and a question over its budget are no verdict.
             try:
                 trace = await agent.aread("", question.question)
-            except (UnfinishedThought, BackendError, BudgetError):
+            except (BackendError, BudgetError):
                 return None
         return knows(trace.answer, question.answers)
 

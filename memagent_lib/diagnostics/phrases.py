@@ -124,9 +124,9 @@ class Provenance:
         # The chunk of a merge is the other memory.
         elif kind == Kind.MERGE and chunk is not None:
             self._step(turn, _joined(memory, self._state(chunk.text)), None)
-        elif kind == Kind.ANSWER:
+        elif kind.answers and chunk is None:
             self._answer(turn, memory, None)
-        elif kind == Kind.DIRECT and chunk and len(chunk.text) == chunk.end - chunk.start:
+        elif kind.answers and len(chunk.text) == chunk.end - chunk.start:
             self._answer(turn, _EMPTY, chunk)
         self._turns += 1
 

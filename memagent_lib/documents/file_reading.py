@@ -16,7 +16,7 @@ from memagent_lib.bad_memory import OnBadMemory
 from memagent_lib.diagnostics import Provenance, live_memories
 from memagent_lib.documents.reading_page import FileReading
 from memagent_lib.documents.sources import Document, Part
-from memagent_lib.driver import Clock, Observer
+from memagent_lib.driver import Observer, TimedStore
 from memagent_lib.errors import MissingFile
 from memagent_lib.journal import Journal
 from memagent_lib.readers import READERS, overwrite, question_list, require_continues, several_questions
@@ -151,18 +151,18 @@ def read_files(
     # The same files at another position get other memories, so they need another journal.
     turns = Journal(journal, reply_settings | {"continues_at": read_before}) if journal else nullcontext()
     with turns as store:
-        clock = Clock(store and store.reading())
+        timed = TimedStore(store and store.reading())
         trace = agent.read(
             document.blocks(),
             question_list(questions),
             previous=saved.trace if saved else None,
-            observer=Observer(store=clock, on_turn=observe, lean=True),
+            observer=Observer(store=timed, on_turn=observe, lean=True),
         )
     if not any(trace.answers.values()):
         raise BackendError(
             "the model answered with nothing; raise thinking_tokens if it thinks first, or check its chat template"
         )
-    return FileReading(questions, trace, document, provenance, settings, clock.seconds, _unread(trace, document))
+    return FileReading(questions, trace, document, provenance, settings, timed.seconds, _unread(trace, document))
 
 
 def _unread(trace: Trace, document: Document) -> int:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from memagent_lib.agent import Agent, run_sync
 from memagent_lib.backends import BackendError
 from memagent_lib.data import Example, count, save, stream
-from memagent_lib.driver import Clock, Observer, gather
+from memagent_lib.driver import Observer, TimedStore, gather
 from memagent_lib.evaluation.results import (
     DOCUMENTS,
     DocumentStore,
@@ -211,8 +211,8 @@ class _Evaluation:
         finished = self._finished(example)
         if finished:
             return finished
-        clock = Clock(self.journal.reading(reading_key(example)) if self.journal else None)
-        result = await self._read(self.agent, example, example.document, clock, on_turn)
+        timed = TimedStore(self.journal.reading(reading_key(example)) if self.journal else None)
+        result = await self._read(self.agent, example, example.document, timed, on_turn)
         await self._save(result)
         return result
 
@@ -225,16 +225,16 @@ class _Evaluation:
             return [replace(result, sharing=sharing) for result, sharing in zip(finished, sharings, strict=True)]
         # A key apart from those of the results: the turns stay until every question has its answer.
         store = self.journal.reading(f"shared {digest(group.document)}") if self.journal else None
-        clock = Clock(store)
+        timed = TimedStore(store)
         failure = None
         try:
             reading = await replace(self.agent, reader=before_answer(self.agent.reader)).aread(
-                group.document, SHARED_QUESTION, observer=Observer(store=clock, on_turn=on_turn)
+                group.document, SHARED_QUESTION, observer=Observer(store=timed, on_turn=on_turn)
             )
             answering = replace(self.agent, reader=after_reading(self.agent.reader, reading))
         except (BackendError, BudgetError) as failed:
             failure = failed
-        seconds = clock.seconds / len(examples)
+        seconds = timed.seconds / len(examples)
 
         async def answered(example: Example, found: Result | None, sharing: Sharing) -> Result:
             if found:
@@ -243,7 +243,7 @@ class _Evaluation:
                 result = replace(self._failed(example, seconds, failure), sharing=sharing)
             else:
                 async with slots:
-                    alone = await self._read(answering, example, "", Clock(store))
+                    alone = await self._read(answering, example, "", TimedStore(store))
                 result = replace(alone, seconds=alone.seconds + seconds, sharing=sharing)
             await self._save(result)
             return result
@@ -255,17 +255,17 @@ class _Evaluation:
         agent: Agent,
         example: Example,
         document: str,
-        clock: Clock,
+        timed: TimedStore,
         on_turn: Callable[[Turn], None] | None = None,
     ) -> Result:
         """Read and judge; a failed reading is a result with its error."""
-        observer = Observer(store=clock, on_turn=on_turn)
+        observer = Observer(store=timed, on_turn=on_turn)
         try:
             trace = (await agent.aread(document, example.question, observer=observer)).lean(keep_text=True)
         except (BackendError, BudgetError) as failed:  # anything else is a bug and stops the evaluation
-            return self._failed(example, clock.seconds, failed)
+            return self._failed(example, timed.seconds, failed)
         verdict = score(example.rule, trace.answer, example.answers)
-        return Result(example, agent.reader.name, clock.seconds, trace, verdict, code=self._code(example))
+        return Result(example, agent.reader.name, timed.seconds, trace, verdict, code=self._code(example))
 
     def _failed(self, example: Example, seconds: float, failed: Exception) -> Result:
         error = f"{type(failed).__name__}: {failed}"

@@ -27,6 +27,7 @@ from memagent_lib.paths import absolute
 from memagent_lib.plugins import is_plugin, load_plugin, plugin_hash
 from memagent_lib.prompts import Budget, BudgetError, Encoder, Template
 from memagent_lib.readers import blind
+from memagent_lib.scoring import judge_name
 
 PROMPT_FILE = Path(__file__).parent / "judge_prompt.txt"
 ANSWER_TOKENS = 1024  # a verdict is one word, but a model may think first
@@ -119,7 +120,7 @@ def worded(words: str) -> Callable[[Example, str], str]:
         raise ValueError(f"the judge's prompt does not use {', '.join(missing)}")
 
     def prompt(example: Example, reply: str) -> str:
-        all_needed = example.rule.partition(":")[0] in _ALL_NEEDED
+        all_needed = judge_name(example.rule) in _ALL_NEEDED
         texts = {
             "question": example.question,
             "answers": "\n".join(example.answers),

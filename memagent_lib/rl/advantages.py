@@ -155,17 +155,17 @@ def credited(
     return found
 
 
-def step_advantages(keys: Sequence[str], steps: Sequence[float | None], positions: Sequence[str]) -> list[float]:
+def turn_advantages(keys: Sequence[str], rewards: Sequence[float | None], positions: Sequence[str]) -> list[float]:
     """Return ``S_ij = s_ij - mean(s_j)`` for each row: a reward of the turn less the mean of its group.
 
-    ``s_ij`` (``steps``) is a reward of turn ``j`` of rollout ``i`` alone (:mod:`memagent_lib.rl.rewards`), or None if
+    ``s_ij`` (``rewards``) is a reward of turn ``j`` of rollout ``i`` alone (:mod:`memagent_lib.rl.rewards`), or None if
     the turn has no such reward. The mean is over the rollouts of a prompt that have a reward for the turn; a turn
     without one gets 0. ``positions`` name the turns that are the same work in several rollouts.
     """
-    groups = _steps_of_turns(keys, steps, positions)
+    groups = _rewards_of_turns(keys, rewards, positions)
     return [
-        0.0 if step is None else step - statistics.fmean(groups[RowName.of(key).prompt, position])
-        for key, step, position in zip(keys, steps, positions, strict=True)
+        0.0 if reward is None else reward - statistics.fmean(groups[RowName.of(key).prompt, position])
+        for key, reward, position in zip(keys, rewards, positions, strict=True)
     ]
 
 
@@ -178,18 +178,20 @@ def prompts_without_spread(keys: Sequence[str], rewards: Sequence[float]) -> set
     return {prompt for prompt, values in seen.items() if len(values) == 1}
 
 
-def prompts_with_step_spread(keys: Sequence[str], steps: Sequence[float | None], positions: Sequence[str]) -> set[str]:
-    """Return the prompts with different rewards (``steps``) of the same turn (:func:`step_advantages`)."""
-    groups = _steps_of_turns(keys, steps, positions)
+def prompts_with_turn_spread(
+    keys: Sequence[str], rewards: Sequence[float | None], positions: Sequence[str]
+) -> set[str]:
+    """Return the prompts with different rewards (``rewards``) of the same turn (:func:`turn_advantages`)."""
+    groups = _rewards_of_turns(keys, rewards, positions)
     return {prompt for (prompt, _), values in groups.items() if len(set(values)) > 1}
 
 
-def _steps_of_turns(
-    keys: Sequence[str], steps: Sequence[float | None], positions: Sequence[str]
+def _rewards_of_turns(
+    keys: Sequence[str], rewards: Sequence[float | None], positions: Sequence[str]
 ) -> dict[tuple[str, str], list[float]]:
     """Return the rewards of the same turn in the rollouts of a prompt, by prompt and position."""
     groups: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for key, step, position in zip(keys, steps, positions, strict=True):
-        if step is not None:
-            groups[RowName.of(key).prompt, position].append(step)
+    for key, reward, position in zip(keys, rewards, positions, strict=True):
+        if reward is not None:
+            groups[RowName.of(key).prompt, position].append(reward)
     return groups

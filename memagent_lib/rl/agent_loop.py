@@ -33,7 +33,7 @@ from memagent_lib.paths import write_atomically
 from memagent_lib.prompts import Request
 from memagent_lib.rl.advantages import Overlong, is_traced, length_penalty, prompt_number
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.rewards import Reward, reward_named, turn_position
+from memagent_lib.rl.rewards import Reward, reward_named, rewards_of, turn_position
 from memagent_lib.rl.run_folder import RunFolder, save_rollout
 from memagent_lib.rl.verl.verl_settings import encoder_of
 from memagent_lib.scoring import score
@@ -172,9 +172,7 @@ class MemAgentLoop(AgentLoopBase):
         result = Result(example, trace.reader, time.monotonic() - started, trace, verdict)
         if is_traced(uid) and rollout < TRACED_ROLLOUTS:
             save_rollout(self.folder.traces, result, step, f"{uid}_{rollout}")
-        rewards = {name: function(result) for name, function in self.rewards.items()}
-        of_turns = {name: values for name, values in rewards.items() if isinstance(values, list | tuple)}
-        of_end = {name: value for name, value in rewards.items() if name not in of_turns}
+        of_turns, of_end = rewards_of(result, self.rewards)
         reward = self._reward(trace, verdict.value)
         reward += sum(self.recipe.reward_weights[name] * value for name, value in of_end.items() if value is not None)
         commands = command_metrics(result, self.agent.reader.commands)

@@ -39,10 +39,10 @@ from memagent_lib.rl.advantages import (
     is_traced,
     last_turns,
     prompt_name,
-    prompts_with_step_spread,
+    prompts_with_turn_spread,
     prompts_without_spread,
     row_advantages,
-    step_advantages,
+    turn_advantages,
 )
 from memagent_lib.rl.agent_loop import POSITION, TURN_REWARDS, RolloutError
 from memagent_lib.rl.config import Recipe
@@ -149,8 +149,8 @@ class MemAgentTrainer(PPOTrainerSync):
     def _prompts_without_spread(self, batch: KVBatchMeta) -> set[str]:
         equal = prompts_without_spread(batch.keys, self._rewards(batch))
         positions, turns = self._turn_rewards(batch)
-        for steps in turns.values():
-            equal -= prompts_with_step_spread(batch.keys, steps, positions)
+        for rewards in turns.values():
+            equal -= prompts_with_turn_spread(batch.keys, rewards, positions)
         return equal
 
     def _without(self, batch: KVBatchMeta, prompts: set[str]) -> KVBatchMeta:
@@ -219,8 +219,8 @@ class MemAgentTrainer(PPOTrainerSync):
             return [], {}
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
         rows = data["extra_fields"]
-        steps = {name: [fields[TURN_REWARDS].get(name) for fields in rows] for name in names}
-        return [fields[POSITION] for fields in rows], steps
+        rewards = {name: [fields[TURN_REWARDS].get(name) for fields in rows] for name in names}
+        return [fields[POSITION] for fields in rows], rewards
 
     # Advantages and update.
 
@@ -247,9 +247,9 @@ class MemAgentTrainer(PPOTrainerSync):
         )
         values = [self.recipe.rollout_weight * value for value in of_answers]
         positions, turns = self._turn_rewards(batch)
-        for name, steps in turns.items():
+        for name, of_name in turns.items():
             weight = self.recipe.reward_weights[name]
-            of_turns = step_advantages(batch.keys, steps, positions)
+            of_turns = turn_advantages(batch.keys, of_name, positions)
             values = [value + weight * own for value, own in zip(values, of_turns, strict=True)]
         masks = self._masks(batch)
         columns = [batch.keys, rewards, values, [int(mask.sum()) for mask in masks]]

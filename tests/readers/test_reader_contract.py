@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from reading_by_hand import ABC, pieces, play, remember_all
 
+from memagent_lib.plugins import shipped_names
 from memagent_lib.prompts import Template
 from memagent_lib.readers import READERS, reader_named, several_questions
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Reply, Trace
 
-ALL = {name: reader_named(name) for name in sorted((*READERS, "gated", "recall", "retrieving"))}
+ALL = {name: reader_named(name) for name in sorted((*READERS, *shipped_names("readers")))}
 CONTINUE = [name for name, reader in ALL.items() if reader.continues]
 
 

@@ -7,10 +7,10 @@ from memagent_lib.rl.advantages import (
     credited,
     last_turns,
     length_penalty,
-    prompts_with_step_spread,
+    prompts_with_turn_spread,
     prompts_without_spread,
     row_advantages,
-    step_advantages,
+    turn_advantages,
 )
 
 # Prompt a: a rollout of three turns that is right, one of two turns that is wrong. Prompt b: two rollouts, both right.
@@ -72,23 +72,23 @@ STEPS = [1.0, 1.0, 1.0, 1.0, 0.0, None, 0.0, None, None]
 def test_a_turns_evidence_is_compared_with_the_same_turn():
     first, second = [1 - 2 / 3, 1 - 2 / 3, -2 / 3], [0.5, -0.5, 0.0]  # of the second turn, 2 had nothing to keep
     wanted = [first[0], second[0], 0.0, first[1], second[1], 0.0, first[2], second[2], 0.0]
-    assert step_advantages(STEP_KEYS, STEPS, POSITIONS) == pytest.approx(wanted)
-    assert step_advantages(["a_0_0", "b_0_0"], [1.0, 0.0], ["0", "0"]) == [0.0, 0.0], "another prompt is no comparison"
+    assert turn_advantages(STEP_KEYS, STEPS, POSITIONS) == pytest.approx(wanted)
+    assert turn_advantages(["a_0_0", "b_0_0"], [1.0, 0.0], ["0", "0"]) == [0.0, 0.0], "another prompt is no comparison"
 
 
 def test_turns_are_compared_by_position_where_readings_differ():
     keys = ["a_0_0", "a_0_1", "a_1_0", "a_1_1", "a_1_2"]  # rollout 0 ends a chunk early
     positions = ["chunk 0", "answer", "chunk 0", "chunk 1", "answer"]
     steps = [1.0, 1.0, 0.5, 0.25, 0.0]
-    assert step_advantages(keys, steps, positions) == [0.25, 0.5, -0.25, 0.0, -0.5]
-    assert prompts_with_step_spread(keys, steps, positions) == {"a"}
-    assert prompts_with_step_spread(keys, [1.0, 0.5, 1.0, 0.25, 0.5], positions) == set()
+    assert turn_advantages(keys, steps, positions) == [0.25, 0.5, -0.25, 0.0, -0.5]
+    assert prompts_with_turn_spread(keys, steps, positions) == {"a"}
+    assert prompts_with_turn_spread(keys, [1.0, 0.5, 1.0, 0.25, 0.5], positions) == set()
 
 
 def test_equal_scores_have_spread_where_memories_differ():
     assert prompts_without_spread(STEP_KEYS, [0.0] * 9) == {"a"}
-    assert prompts_with_step_spread(STEP_KEYS, STEPS, POSITIONS) == {"a"}
-    assert prompts_with_step_spread(STEP_KEYS, [1.0, 0.0, None] * 3, POSITIONS) == set()
+    assert prompts_with_turn_spread(STEP_KEYS, STEPS, POSITIONS) == {"a"}
+    assert prompts_with_turn_spread(STEP_KEYS, [1.0, 0.0, None] * 3, POSITIONS) == set()
 
 
 def test_the_last_turn_is_found_by_number_not_by_order():

@@ -13,7 +13,7 @@ from memagent_lib.errors import UserError
 from memagent_lib.evaluation import Result
 from memagent_lib.readers import overwrite
 from memagent_lib.rl.config import Recipe
-from memagent_lib.rl.rewards import reward_named, turn_position
+from memagent_lib.rl.rewards import reward_named, rewards_of, turn_position
 from memagent_lib.scoring import Score
 
 TEXTS = ("Rain. ", "The code is 4711. ", "Snow. ", "It is Ada's. ", "Wind.")
@@ -109,3 +109,12 @@ def test_rewards_are_functions_of_the_readers_file_or_of_any(tmp_path):
     mine.write_text("def brief(result):\n    return -len(result.trace.answer)\n")
     assert recipe("overwrite", **{f"{mine}:brief": 0.2}).reward_weights == {f"{mine}:brief": 0.2}
     assert reward_named(f"{mine}:brief", "overwrite")(read(overwrite, *["-"] * 5, "four")) == -4
+
+
+def test_a_reward_of_turns_has_a_value_for_each():
+    result = read(overwrite, *"abcde", "x")
+    turns, whole = rewards_of(result, {"each": lambda r: (1.0,) * 6, "whole": lambda r: 0.5, "none": lambda r: None})
+    assert (turns, whole) == ({"each": [1.0] * 6}, {"whole": 0.5, "none": None})
+    for size in (5, 7):
+        with pytest.raises(UserError, match="each"):
+            rewards_of(result, {"each": lambda r, size=size: [1.0] * size})

@@ -103,10 +103,9 @@ class Supervisor:
         try:
             if state is TrainingState.FINISHED:
                 entry.model(self.folder.model, self.folder.path.name, self.status.step)
-                entry.tags({"memagent.model": str(self.folder.model)})
             self.log_waiting(entry)
             if error:
-                entry.tags({"memagent.error": error[:5000]})  # MLflow's limit for a tag
+                entry.tags({"error": error[:5000]})  # MLflow's limit for a tag
             entry.end(MLFLOW_END[state])
         except Exception as failure:  # the training is done, whatever a store does
             error = error or f"MLflow lacks a part of this run, all of which is in {self.folder.path}: {failure}"
