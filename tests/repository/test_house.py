@@ -57,7 +57,7 @@ BUDGET = {
     "evaluation": 1_190,
     "documents": 1_090,
     "tracking": 830,
-    "rl": 2_650,
+    "rl": 2_660,
     "sft": 490,
     "inspector": 710,
     "plots": 470,
