@@ -51,7 +51,7 @@ class AgentSettings:
     chat_template: dict[str, Any] = field(default_factory=dict)
     """Arguments of the model's chat template, such as ``{"enable_thinking": False}``."""
     on_bad_memory: str = OnBadMemory.TAKE
-    """What happens to a reply that is no memory: ``take``, ``keep`` or ``retry``."""
+    """What happens to a reply that is not a memory: ``take``, ``keep`` or ``retry``."""
 
     def __post_init__(self) -> None:
         OnBadMemory.of(self.on_bad_memory)
@@ -134,7 +134,7 @@ def open_agent(
     ``vllm`` to read many documents. ``reader`` is a name or ``FILE.py:NAME``. ``budget`` may set only some sizes
     (``{"chunk_tokens": 2000}``). ``chat_template`` sets arguments of the model's chat template
     (``{"enable_thinking": False}``); an argument that the template does not use is refused. ``on_bad_memory`` is what
-    happens to a reply that is no memory (:class:`~memagent_lib.bad_memory.OnBadMemory`). ``options`` are passed to the
+    happens to a reply that is not a memory (:class:`~memagent_lib.bad_memory.OnBadMemory`). ``options`` go to the
     backend: ``base_url``, ``api_key``, ``api`` and ``extra`` to ``openai``, ``threads`` to ``vllm`` and
     ``transformers``, further options of its ``EngineArgs`` to ``vllm``, and ``window`` to any of them; ``engines``
     opens several, on a Ray ``cluster``. ``None``, 0 and empty values mean the default.
@@ -196,7 +196,7 @@ class Agent:
     weights: str = ""
     """What identifies the model: the hash of its folder's weights or of its GGUF file, or its name."""
     on_bad_memory: OnBadMemory = OnBadMemory.TAKE
-    """What happens to a reply that is no memory."""
+    """What happens to a reply that is not a memory."""
     tokenizer_digest: str = ""
     """What identifies the tokenizer and its chat template, which are not part of the weights; "" leaves them out."""
 

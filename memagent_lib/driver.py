@@ -94,7 +94,7 @@ class TimedStore:
 class _Pending:
     """A prompt on its way to a reply. ``request`` is ``None`` if the store already had the reply.
 
-    ``faults`` has a fault for each reply that was no memory, and ``turned_away`` the replies that were not taken.
+    ``faults`` has a fault for each reply that was not a memory, and ``turned_away`` the replies that were not taken.
     """
 
     prompt: Prompt

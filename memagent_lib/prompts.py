@@ -144,7 +144,7 @@ class Request:
     ``draft`` is a guess at the reply, as token ids: the old memory, because most chunks change little of it. An engine
     that verifies a draft in one pass saves a pass for each correct token. The draft does not affect the reply.
     ``thoughts`` splits the reply into thoughts and text. ``attempt`` is 1 for a prompt that is sent once more because
-    its first reply was no memory.
+    its first reply was not a memory.
     """
 
     ids: tuple[int, ...]

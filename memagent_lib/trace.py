@@ -140,7 +140,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class BadMemory:
-    """Why a turn's reply was no memory, what was done, and the ``replies`` that were turned away, as they came.
+    """Why a turn's reply was not a memory, what was done, and the ``replies`` that were turned away, as they came.
 
     ``fault`` is the first reply's. ``action`` is ``"take"``, ``"keep"``, or ``"retry"`` if the second reply was a
     memory. With ``"keep"``, all replies were turned away, and the turn's reply has the old memory as its text.
@@ -163,7 +163,7 @@ class BadMemory:
 class Turn:
     """One independent conversation: a prompt and the reply to it.
 
-    ``bad_memory`` is set if a reply was no memory (:mod:`memagent_lib.bad_memory`).
+    ``bad_memory`` is set if a reply was not a memory (:mod:`memagent_lib.bad_memory`).
     """
 
     prompt: Prompt
@@ -262,7 +262,7 @@ class Trace:
 
     @property
     def bad_memories(self) -> int:
-        """In how many turns a reply was no memory, whatever was done about it."""
+        """In how many turns a reply was not a memory, whatever was done about it."""
         return sum(t.bad_memory is not None for t in self.turns)
 
     @property

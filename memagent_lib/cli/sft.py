@@ -125,7 +125,7 @@ def _lessons(recipe: SftRecipe) -> tuple[Encoder, list[Row]]:
         data = rows(lessons_from_traces(results, reader, left_out), encoder)
         if left_out:
             faults = ", ".join(f"{number:,} {fault}" for fault, number in left_out.most_common())
-            warn(f"{left_out.total():,} turns are left out, whose reply was no memory ({faults})")
+            warn(f"{left_out.total():,} turns are left out, whose reply was not a memory ({faults})")
     else:
         examples = [example for file in recipe.data.train for example in load(absolute(file))]
         data = rows(lessons_from_examples(examples, encoder, recipe.sft, reader), encoder)

@@ -133,7 +133,7 @@ class Provenance:
     def evidence(self, question: str) -> list[Phrase]:
         """Return the phrases that the answer to ``question`` came from; none if it is one of :data:`NO_ANSWERS`.
 
-        Function words are no evidence, nor are words that the answer repeats from the question if it has others.
+        Function words are not evidence, nor are words that the answer repeats from the question if it has others.
         """
         answer, pieces = self.answers.get(question, ("", ()))
         # Without punctuation and without the name of a box around the answer.

@@ -119,7 +119,7 @@ class Readings:
         Three entries have one value per turn. ``fates`` is a string of letters for the evidence's fate, ``tokens`` has
         the length of each reply, and ``starts`` the position of each chunk in the document (-1 without a chunk). Four
         entries are lists of turns. ``evidence`` has those whose chunk contains evidence, ``changes`` also those at
-        which the fate changes, ``cut`` those with a truncated reply, and ``bad`` those with a reply that was no memory.
+        which the fate changes, ``cut`` those with a truncated reply, and ``bad`` those whose reply was not a memory.
         ``first`` is the turn to open first.
         """
         result = self.results[key]
@@ -326,7 +326,7 @@ def _tags(result: Result) -> list[str]:
     """Return what happened to the evidence, as tags to filter by.
 
     Evidence is tagged as lost at any time, as read but never in memory, or as in memory at the end. A truncated memory
-    and a reply that was no memory have their own tags.
+    and a reply that was not a memory have their own tags.
     """
     fates = result.diagnosis.fates
     # Several tags may apply: evidence can be lost and found again.
@@ -335,7 +335,7 @@ def _tags(result: Result) -> list[str]:
         str(Fate.MISSED): Fate.MISSED in fates and Fate.IN_MEMORY not in fates,
         str(Fate.IN_MEMORY): bool(fates) and fates[-1] is Fate.IN_MEMORY,
         "memory cut at its limit": result.trace.cut_memories,
-        "a reply was no memory": result.trace.bad_memories,
+        "a reply was not a memory": result.trace.bad_memories,
     }
     return [tag for tag, applies in tags.items() if applies]
 

@@ -199,7 +199,7 @@ def _timeline(story: Mapping[str, Any]) -> dict[str, Any]:
         if not cut.isdisjoint(turns):
             title += "; cut"
         if not bad.isdisjoint(turns):
-            title += "; a reply was no memory"
+            title += "; a reply was not a memory"
         bars.append(
             {
                 "css": fate.css,

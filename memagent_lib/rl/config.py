@@ -113,7 +113,7 @@ class DataConfig:
 class ReadingConfig:
     """The reader to train, its prompt template, and its budgets in tokens. Reader and budgets default to MemAgent's.
 
-    ``on_bad_memory`` is what happens to a reply that is no memory (:mod:`memagent_lib.bad_memory`). The default
+    ``on_bad_memory`` is what happens to a reply that is not a memory (:mod:`memagent_lib.bad_memory`). The default
     ``take`` makes every reply the memory, as in the paper, so that the policy is trained by the consequences.
     """
 

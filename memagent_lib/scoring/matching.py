@@ -163,7 +163,7 @@ def answer_in(reply: str) -> str | None:
 def answers_in(reply: str) -> str:
     """Return the part of a reply that states its answers (all lines or neighbouring boxes), or else the whole reply.
 
-    An explanation after the answers is no part of it.
+    An explanation after the answers is not part of it.
     """
     boxes = _neighbouring_boxes(reply)
     if boxes:
@@ -337,7 +337,7 @@ def _continues(text: str, end: int) -> bool:
 def _content(row: list[Token]) -> list[Token]:
     """Return the tokens without articles, or all tokens if they are all articles.
 
-    An ``a`` at the end is no article but a name, as in ``Group A``.
+    An ``a`` at the end is a name, not an article, as in ``Group A``.
     """
     *others, last = row or [None]
     content = [token for token in others if token.value not in _ARTICLES]

@@ -76,8 +76,8 @@ def lessons_from_examples(
 def lessons_from_traces(results: Iterable[Result], reader: Reader, left_out: Counter[str]) -> Iterator[Lesson]:
     """Yield all turns of the right readings; of several of one example, only that with the fewest reply tokens counts.
 
-    Readings whose memory or answer was cut at the token limit are left out: their last words are no example to follow.
-    So are turns whose reply was no memory; ``left_out`` counts them by fault. Raises ``ValueError`` for a reading of
+    Readings whose memory or answer was cut at the token limit are left out: nobody should learn their last words.
+    So are turns whose reply was not a memory; ``left_out`` counts them by fault. Raises ``ValueError`` for a reading of
     another reader, because its replies have another form.
     """
     best: dict[str, Result] = {}

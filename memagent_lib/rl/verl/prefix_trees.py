@@ -149,7 +149,7 @@ class Block:
 
     ``queries`` (rows, most new nodes) and ``keys`` (rows, longest path) are padded with node 0; ``mask`` (rows, 1,
     queries, keys) is 0 where a query attends to a key, and minus infinity elsewhere. ``real`` has the places in the
-    flattened ``queries`` that are no padding.
+    flattened ``queries`` that are not padding.
     """
 
     queries: torch.Tensor
