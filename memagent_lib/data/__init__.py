@@ -1,5 +1,11 @@
 """Examples, which tasks generate from a seed, or which are read from the files of other projects and users.
 
+:func:`make` takes a :class:`Preset`, which is a task with its parameters. For each :class:`ExampleKey` (seed, length,
+number) the task returns a plan, for most tasks a :class:`DocumentPlan`: question, answers, statements and filler. The
+plan then writes the document: a :class:`Meter` counts tokens, so that it fills the :class:`Length`, and the
+:class:`Layout` tells where each statement came to stand, which is the example's evidence. In the other direction, a
+:class:`Format` reads examples from a record of somebody else's file.
+
 This package covers examples, their files, and the layout of a document of a requested length. Reading and training are
 not part of it; the caller passes the agents for the no-context filter.
 """
