@@ -13,20 +13,20 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from memagent_lib.models import WEIGHT_FILES, source_hash
+from memagent_lib.models import WEIGHT_FILES, file_hash, source_hash
 from memagent_lib.paths import PACKAGE, absolute, clone
 from memagent_lib.system import cores, installed_version
 
 VIEW_ROOMS = ("cli", "inspector", "pages", "plots", "publishing", "serve")
 """Packages that display or publish results and never change one. ``panel`` starts training runs, so it is not here."""
-_HASHED_WHOLE_BYTES = 64 << 20
+_LARGE_BYTES = 64 << 20
 
 
 def model_hash(model: str | Path) -> str:
     """Return 16 hex digits that identify the weights in a model folder; return a hub name unchanged.
 
-    A model made from a GGUF file has the first digits of that file's SHA-256. Large files are hashed by name, size and
-    modification time instead of content, because reading 28 GB would delay every command.
+    A model made from a GGUF file has the first digits of that file's SHA-256. Of large files the hash is saved, because
+    reading 28 GB takes half a minute (:func:`~memagent_lib.models.cache.file_hash`).
     """
     of_source = source_hash(model)
     if of_source:
@@ -37,11 +37,8 @@ def model_hash(model: str | Path) -> str:
     digest = hashlib.sha256()
     formats = [sorted(folder.glob(pattern)) for pattern in WEIGHT_FILES]
     for path in next(filter(None, formats), []):
-        status = path.stat()
-        if status.st_size <= _HASHED_WHOLE_BYTES:
-            digest.update(path.read_bytes())
-        else:
-            digest.update(f"{path.name} {status.st_size} {status.st_mtime_ns}".encode())
+        large = path.stat().st_size > _LARGE_BYTES
+        digest.update(file_hash(path).encode() if large else path.read_bytes())
     return digest.hexdigest()[:16]
 
 

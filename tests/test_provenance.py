@@ -27,3 +27,12 @@ def test_safetensors_alone_count_where_both_formats_are(tmp_path):
 
 def test_a_hub_name_is_its_own_hash():
     assert model_hash("Qwen/Qwen2.5-7B-Instruct") == "Qwen/Qwen2.5-7B-Instruct"
+
+
+def test_a_copy_of_large_weights_is_the_same_model(tmp_path, monkeypatch):
+    monkeypatch.setattr("memagent_lib.provenance._LARGE_BYTES", 2)
+    for name, content in (("one", b"weights"), ("copy", b"weights"), ("other", b"Weights")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(content)
+    one, copy, other = (model_hash(tmp_path / name) for name in ("one", "copy", "other"))
+    assert one == copy != other

@@ -5,7 +5,7 @@ folder, or a hub name. This package depends on no engine, and loads weights only
 """
 
 from memagent_lib.models.adapters import WEIGHTS_FILE, merged_weights, record_base, require_adapter_of, save_adapter
-from memagent_lib.models.cache import TOKENIZER_FILES, WEIGHT_FILES, ModelError, cache_folder
+from memagent_lib.models.cache import TOKENIZER_FILES, WEIGHT_FILES, ModelError, cache_folder, file_hash
 from memagent_lib.models.finding import (
     HUB_NAME,
     PUBLISHED,
@@ -25,6 +25,7 @@ __all__ = [
     "WEIGHT_FILES",
     "ModelError",
     "cache_folder",
+    "file_hash",
     "fetch_model",
     "find_model",
     "hub_file",
