@@ -15,7 +15,7 @@ from memagent_lib.inspector.reports import (
     save_leaderboard,
     save_report,
 )
-from memagent_lib.inspector.static_pages import document, to_html
+from memagent_lib.inspector.static_pages import document, introduction, to_html
 from memagent_lib.inspector.views import InspectorError, show
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "board_table",
     "document",
     "evaluations_in",
+    "introduction",
     "notes",
     "readings_of",
     "save_leaderboard",

@@ -20,6 +20,7 @@ from memagent_lib.evaluation import (
     read_rows,
     sample_size,
 )
+from memagent_lib.inspector.static_pages import introduction
 from memagent_lib.pages import Page, style
 from memagent_lib.paths import absolute, write_atomically
 from memagent_lib.sweeps import gather_sweep, is_sweep, store_of_sweep, sweep_frame
@@ -112,7 +113,7 @@ def save_leaderboard(board: pd.DataFrame, path: str | Path) -> Path:
         raise ValueError(f"a leaderboard is written as .html or .csv, by the file's suffix; got {path.name!r}")
     without = board.attrs.get("without_rows", [])
     left_out = [f"not listed, because they have no table of rows: the runs {', '.join(without)}"] if without else []
-    head = notes([*different_kinds(board), *left_out]).body
+    head = introduction(board.to_dict("records")).body + notes([*different_kinds(board), *left_out]).body
     rows = board_table(board).to_html(index=False, na_rep="", float_format="{:,.4g}".format, border=0)
     return _page("Leaderboard", Markup("<h1>Leaderboard</h1>{}{}").format(Markup(head), Markup(rows))).save(path)
 

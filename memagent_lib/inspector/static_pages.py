@@ -41,6 +41,19 @@ _TALLEST_BAR = 22
 _MOST_BARS_WITH_GAPS = 120
 
 
+def introduction(entries: Sequence[Mapping[str, Any]], question: str = "", baseline: str = "") -> Page:
+    """Return what was asked of which models, on which data, in three sentences, and the terms of the numbers.
+
+    ``entries`` are result rows or entries of readings as mappings; ``question`` is one of the questions,
+    and ``baseline`` the policy that the others are compared with.
+    """
+    names = ("task", "policy", "chunks", "document", "file")
+    found = {name: dict.fromkeys(entry.get(name) or None for entry in entries) for name in names}
+    # A table has a number that is not one where it has no length.
+    known = {name: [value for value in values if value and value == value] for name, values in found.items()}
+    return Page("", render("inspector/introduction.html", question=question, baseline=baseline, **known))
+
+
 def document(example: Example, most_chars: int = 4000) -> Page:
     """Return an example's question and document with the evidence marked.
 
@@ -119,7 +132,8 @@ def to_html(readings: Readings | Mapping[str, Iterable[Result]], room_mb: float 
     escaped = Markup(json.dumps(data).replace("<", "\\u003c"))
     closed = sum(entry["pack"] is None for entry in catalog)
     counts = {"closed": closed, "all": len(catalog), "room": data["room"]}
-    return Page(first.id, render("inspector/interactive.html", data=escaped, script=script, **counts))
+    head = Markup(introduction(catalog, first.question).body)
+    return Page(first.id, render("inspector/interactive.html", head=head, data=escaped, script=script, **counts))
 
 
 def _packed(pack: Mapping[str, Any]) -> str:
@@ -200,15 +214,7 @@ def _timeline(story: Mapping[str, Any]) -> dict[str, Any]:
             title += "; cut"
         if not bad.isdisjoint(turns):
             title += "; a reply was not a memory"
-        bars.append(
-            {
-                "css": fate.css,
-                "title": title,
-                "x": f"{bar * width:.2f}",
-                "y": f"{_BARS_BOTTOM - height:.2f}",
-                "width": f"{width - gap:.2f}",
-                "height": f"{height:.2f}",
-            }
-        )
+        box = {"x": bar * width, "y": _BARS_BOTTOM - height, "width": width - gap, "height": height}
+        bars.append({"css": fate.css, "title": title, **box})
     marks = dict.fromkeys(f"{(turn + 0.5) * _TIMELINE_WIDTH / n:.1f}" for turn in story["evidence"])
     return {"bars": bars, "marks": list(marks), "turns": n, "width": _TIMELINE_WIDTH}

@@ -59,6 +59,9 @@ def test_the_report_is_one_page_of_numbers_figures_and_readings(evaluated, works
     assert capsys.readouterr().out == f"{workspace}/out/report.html\n"
     page = (workspace / "out/report.html").read_text()
     assert page.startswith("<!doctype html>") and not re.search(r"(?:src|href)=\"(?!data:|#)", page)
+    head = re.search(r'ma-introduction">(.*?)</div>', page, re.DOTALL).group(1)
+    words = ("“<bdi>What is the code of", "compared with <b><bdi>keeps", "The data are 8 documents of 2 to 3 chunks")
+    assert all(part in head for part in (*words, "test_2.parquet", "Capture", "Retention", "Fate")), head
     assert page.count("data:image/png;base64,") == 2 and all(run in page for run in ids)
     assert page.index("100.0 % [51.0, 100.0]") < page.index("0.0 % [0.0, 49.0]")
     assert "evaluations_in" not in page, "the notebook's code"
@@ -109,4 +112,5 @@ def test_a_sweep_has_its_own_store_and_names_its_unfinished_points(evaluated, wo
 def test_a_leaderboards_words_are_text(evaluated, workspace, tmp_path) -> None:
     evaluated("<b>bold", partial(_reads, forgets=False))
     page = save_leaderboard(leaderboard(Experiment.open(workspace)), tmp_path / "board.html").read_text()
-    assert "&lt;b&gt;bold" in page and "<b>bold" not in page and "100.0 % [51.0, 100.0]" in page
+    assert "answers are those of <b><bdi>&lt;b&gt;bold" in page and "of 2 to 3 chunks" in page
+    assert "<b>bold" not in page and "100.0 % [51.0, 100.0]" in page
