@@ -4,7 +4,7 @@
 
 const FATES = { a: "ahead", h: "present", m: "missed", l: "lost", n: "none" };
 const NAMES = { ahead: "not read yet", present: "in memory", missed: "read but never noted", lost: "noted and lost", none: "no memory" };
-const FATE_FILTERS = ["noted and lost", "read but never noted", "in memory", "memory cut at its limit", "a reply was no memory"];
+const FATE_FILTERS = ["noted and lost", "read but never noted", "in memory", "memory cut at its limit", "a reply was not a memory"];
 const HELP = "← → turn · n p next or previous change · [ ] reading · Home End";
 const WORST = "namhl"; // when several turns share a column of pixels, the worst is drawn
 
@@ -46,6 +46,26 @@ function marked(text, spans) {
     if (!here.length) return document.createTextNode(piece);
     return make("mark", { class: unique(here.map((span) => span[2])).join(" "), title: unique(here.map((span) => span[3])).join("; ") }, piece);
   });
+}
+
+// The words of two memories in order, each run with its change: "gone", "new" or "same". Most words in a row stay the same.
+function wordChanges(before, after) {
+  const [old, now] = [before, after].map((text) => text.match(/\s*\S+/g) ?? []);
+  const isSame = (i, j) => old[i].trim() === now[j].trim();
+  const common = Array.from({ length: old.length + 1 }, () => new Uint16Array(now.length + 1)); // from word i and word j on
+  for (let i = old.length - 1; i >= 0; i--)
+    for (let j = now.length - 1; j >= 0; j--) common[i][j] = isSame(i, j) ? common[i + 1][j + 1] + 1 : Math.max(common[i + 1][j], common[i][j + 1]);
+  const changes = [];
+  const add = (text, change) => (changes.at(-1)?.[1] === change ? (changes.at(-1)[0] += text) : changes.push([text, change]));
+  let i = 0, j = 0;
+  while (i < old.length || j < now.length) {
+    if (i < old.length && j < now.length && isSame(i, j)) {
+      add(now[j++], "same");
+      i++;
+    } else if (j === now.length || (i < old.length && common[i + 1][j] >= common[i][j + 1])) add(old[i++], "gone");
+    else add(now[j++], "new");
+  }
+  return changes;
 }
 
 // The turn of reading `to` that belongs beside a turn of `from`: the same chunk, else the last one before it; answer beside answer.
@@ -230,17 +250,20 @@ class Side {
     this.body.replaceChildren(make("p", { class: "ma-cut" }, failure.message));
   }
 
-  fill(d, chunkShared) {
+  // `since` is the detail of a turn whose memory the changes are counted from, instead of the turn before.
+  fill(d, chunkShared, since) {
     const answers = ANSWERS.includes(d.kind);
     const dot = make("span", { class: `ma-dot ma-${FATES[d.letter]}` });
     const parts = [make("p", { class: "ma-turn-head" }, dot, `turn ${d.turn + 1}${headline(d)} `, ...this.metadata(d))];
     if (d.chunk && !chunkShared) parts.push(chunkBox(d.chunk, this.spans(d)));
     if (d.thinking) parts.push(make("details", {}, make("summary", {}, "thinking"), make("p", { class: "ma-chunk" }, d.thinking)));
     for (const text of d.turned_away) parts.push(make("p", { class: "ma-away" }, make("small", {}, "turned away "), text || "(empty)"));
-    const words = d.changes.map(([text, change]) => (change === "same" ? text : make(change === "new" ? "ins" : "del", {}, text)));
+    const changes = since ? wordChanges(since.after, d.after) : d.changes;
+    const words = changes.map(([text, change]) => (change === "same" ? text : make(change === "new" ? "ins" : "del", {}, text)));
     if (!words.length) words.push(make("i", {}, "empty"));
     const label = answers ? "answer " : d.edited ? "memory, edited " : "memory ";
-    parts.push(make("div", { class: "ma-memory" }, make("small", {}, label), make("bdi", {}, ...words)));
+    const from = since ? `compared with turn ${since.turn + 1} ` : "";
+    parts.push(make("div", { class: "ma-memory" }, make("small", {}, label, from), make("bdi", {}, ...words)));
     if (d.editable && this.view.source.rerun?.(this.entry.policy)) parts.push(this.editor(d));
     this.body.replaceChildren(...parts);
     this.body.dataset.turn = d.turn + 1;
@@ -322,13 +345,14 @@ class View {
   constructor(root, source) {
     this.source = source;
     this.entries = new Map(source.catalog.map((entry) => [entry.key, entry]));
-    this.state = { policy: "", reader: "", length: "", fate: "", score: "", search: "", key: "", beside: "", turn: 0, ...source.state };
+    this.state = { policy: "", reader: "", length: "", fate: "", score: "", search: "", key: "", beside: "", turn: 0, since: "", ...source.state };
     this.matches = null; // keys that the search found; null without a search
     this.selects = Object.fromEntries(["policy", "reader", "length", "fate", "score", "key", "beside"].map((name) => [name, make("select", { "aria-label": name === "key" ? "reading" : name })]));
     for (const [name, select] of Object.entries(this.selects)) select.addEventListener("change", () => this.set({ [name]: select.value, ...(name === "key" ? { turn: undefined } : {}) }));
     this.search = make("input", { type: "search", placeholder: "in questions and memories", "aria-label": "search" });
     this.search.value = this.state.search;
     this.search.addEventListener("input", () => { clearTimeout(this.typing); this.typing = setTimeout(() => this.look(this.search.value.trim()), 250); });
+    this.since = make("input", { type: "number", min: "1", placeholder: "before", title: "any turn; empty: the turn before", "aria-label": "changes since turn", oninput: () => this.set({ since: Number(this.since.value) || "" }) });
     this.count = make("small", { class: "ma-count" });
     this.question = make("p", { class: "ma-question" });
     this.about = make("p", { class: "ma-about" });
@@ -348,7 +372,7 @@ class View {
     const step = (by, name, title) => make("button", { title, "aria-label": title, onclick: () => this.move(by) }, name);
     const filters = make("div", { class: "ma-bar" }, label("policy", policy), label("reader", reader), label("length", length), label("evidence", fate), label("answer", score), label("search", this.search));
     this.filters = { reader: reader.parentNode, length: length.parentNode };
-    return make("div", {}, filters, make("div", { class: "ma-bar" }, make("span", { class: "ma-pick" }, label("reading", key), step(-1, "‹", "previous reading"), step(1, "›", "next reading"), this.count), label("beside", beside)));
+    return make("div", {}, filters, make("div", { class: "ma-bar" }, make("span", { class: "ma-pick" }, label("reading", key), step(-1, "‹", "previous reading"), step(1, "›", "next reading"), this.count), label("beside", beside), label("changes since turn", this.since)));
   }
 
   all() {
@@ -445,9 +469,12 @@ class View {
       this.source.save?.(this.state);
       const turns = stories.map((story, i) => (i ? aligned(left, story, this.state.turn) : this.state.turn));
       sides.forEach((side, i) => side.timeline.show(stories[i], turns[i]));
-      const details = await Promise.all(sides.map((side, i) => this.source.detail(side.key, turns[i])));
+      const since = Math.min(this.state.since, left.fates.length) - 1;
+      const sinces = stories.map((story, i) => (i && since >= 0 ? aligned(left, story, since) : since));
+      const details = (at) => Promise.all(sides.map((side, i) => at[i] >= 0 && this.source.detail(side.key, at[i])));
+      const [opened, compared] = await Promise.all([details(turns), details(sinces)]);
       if (stale()) return;
-      this.fill(sides, details);
+      this.fill(sides, opened, compared);
       sides.forEach((side, i) => [1, -1].forEach((by) => {
         const near = turns[i] + by;
         if (near >= 0 && near < stories[i].fates.length) this.source.detail(side.key, near).catch(() => {});
@@ -458,11 +485,11 @@ class View {
   }
 
   // A chunk that both have read appears once, above both.
-  fill(sides, details) {
+  fill(sides, details, compared) {
     const chunks = details.map((d) => d.chunk);
     const [left, right] = chunks;
     const shared = left && right && left.start === right.start && left.text === right.text;
-    sides.forEach((side, i) => side.fill(details[i], shared || (i === 0 && sides.length === 1)));
+    sides.forEach((side, i) => side.fill(details[i], shared || (i === 0 && sides.length === 1), compared[i]));
     const spans = sides.flatMap((side, i) => side.spans(details[i]));
     this.chunk.replaceChildren(...((shared || sides.length === 1) && chunks[0] ? [chunkBox(chunks[0], spans)] : []));
   }

@@ -129,6 +129,19 @@ def test_filters_search_and_two_readings_side_by_side(page: Page, readings: Read
     expect(right).to_contain_text("turn 1: the answer")
 
 
+def test_a_memory_is_compared_with_that_of_any_turn(page: Page, readings: Readings):
+    opened(page, readings, turn=12)
+    memory = page.locator(".ma-memory").first
+    expect(memory.locator("del")).to_have_text("10")  # the number of the chunk
+    page.get_by_label("changes since turn").fill("7")
+    expect(memory.locator("small")).to_have_text("memory compared with turn 7 ")
+    assert memory.locator("del").all_inner_texts() == [NEEDLE]
+    assert memory.locator("ins").all_inner_texts() == ["nothing in chunk 11"]
+    expect(page.locator(".ma-memory").nth(1).locator("ins, del")).to_have_count(0)  # the other has it still
+    page.get_by_label("changes since turn").fill("")
+    expect(memory.locator("del")).to_have_text("10")
+
+
 def saved_page(page: Page, readings: Readings, folder: Path) -> None:
     """Open the page as a file that a server sends: an address is needed for links."""
     file = to_html(readings).save(folder / "page.html")
