@@ -353,6 +353,8 @@ class TokenizerFiles:
         self, messages: list[dict[str, str]], add_generation_prompt: bool, tokenize: bool, **arguments: Any
     ) -> str:
         """Render the chat template for ``messages``, with the same result as transformers' method of this name."""
+        from jinja2 import TemplateError
+
         assert not tokenize, "ids are the caller's"
 
         def refuse(message: str) -> None:
@@ -363,8 +365,11 @@ class TokenizerFiles:
         environment.globals["raise_exception"] = refuse
         environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
         known = {"tools": None, "documents": None, **self._special, **arguments}
-        template = environment.from_string(self.chat_template)
-        return template.render(messages=messages, add_generation_prompt=add_generation_prompt, **known)
+        try:
+            template = environment.from_string(self.chat_template)
+            return template.render(messages=messages, add_generation_prompt=add_generation_prompt, **known)
+        except (TemplateError, TypeError) as broken:
+            raise ValueError(f"the chat template of {self.folder} cannot be used: {broken}") from broken
 
 
 def _token_at(tokens: Tokens, start: int) -> int:

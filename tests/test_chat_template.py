@@ -125,3 +125,10 @@ def test_a_server_that_renders_the_template_gets_the_arguments(qwen3, api):
     sent = [body.get("chat_template_kwargs") for body in server.bodies]
     assert sent == [switch if api == "chat" else None] * 2
     assert all(body["min_p"] == 0.1 for body in server.bodies)
+
+
+@pytest.mark.parametrize("template", ["{% for m in %}", "{{ strange(messages) }}", "{{ messages + 1 }}"])
+def test_a_template_that_cannot_be_rendered_is_named(qwen3, template):
+    (qwen3 / "chat_template.jinja").write_text(template)
+    with pytest.raises(ValueError, match=f"template of {qwen3}"):
+        opened(qwen3).read("The code is 4711.", "q")
