@@ -12,7 +12,6 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -153,6 +152,8 @@ def plan(spec: SweepSpec) -> list[list[SweepPoint]]:
     before = code_hash()  # extended after every stage, because points depend on all stages before theirs
     for stage in spec.stage:
         points = [_point(spec, stage, varied, declared[stage.name], before) for varied in stage.varied()]
+        if not points:
+            raise SweepError(f"stage {stage.name} has no point: points, or a list in grid, is empty")
         for point in points:
             _require_effect(stage, point)
         planned.append(points)
@@ -222,18 +223,30 @@ def _require_effect(stage: SweepStage, point: SweepPoint) -> None:
             raise SweepError(
                 f"stage {stage.name} sets {stale[0]}, from whose default {made} is computed; set {made} too"
             )
-    used = set().union(*(_read(source) for source, kind, tags in cells if kind == "code" and "parameters" not in tags))
+    used, replaced = set(), set()
+    for source in (source for source, kind, tags in cells if kind == "code" and "parameters" not in tags):
+        for statement in _statements(source):
+            used |= _read(statement) - replaced
+            if isinstance(statement, ast.Assign | ast.AnnAssign):
+                replaced |= _assigned(statement)
     unused = sorted(point.varied.keys() - used)
     if unused:
-        raise SweepError(f"stage {stage.name} varies {unused[0]}, which no cell of {point.notebook.name} reads")
+        why = "reads before it assigns it" if unused[0] in replaced else "reads"
+        raise SweepError(f"stage {stage.name} varies {unused[0]}, which no cell of {point.notebook.name} {why}")
 
 
 def _parameters_cell(cells: Sequence[tuple[str, str, list[str]]]) -> list[ast.stmt]:
     """Return the statements of the cell tagged ``parameters``; none if it is not Python."""
     source = next((source for source, _, tags in cells if "parameters" in tags), "")
-    with suppress(SyntaxError):
-        return ast.parse(source).body
-    return []
+    return [statement for statement in _statements(source) if isinstance(statement, ast.stmt)]
+
+
+def _statements(source: str) -> list[ast.stmt | str]:
+    """Return the statements of a cell, or its text as it is if it is not Python, such as one with ``%run``."""
+    try:
+        return list(ast.parse(source).body)
+    except SyntaxError:
+        return [source]
 
 
 def _assigned(statement: ast.stmt) -> set[str]:
@@ -241,12 +254,10 @@ def _assigned(statement: ast.stmt) -> set[str]:
 
 
 def _read(code: ast.stmt | str) -> set[str]:
-    """Return the names that code reads; of a text that is not Python, such as one with ``%run``, all its words."""
-    try:
-        tree = ast.parse(code) if isinstance(code, str) else code
-    except SyntaxError:
+    """Return the names that a statement reads; of a text that is not Python, all its words."""
+    if isinstance(code, str):
         return set(re.findall(r"\w+", code))
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return {node.id for node in ast.walk(code) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
 
 def _source_of(notebook: Path) -> list[tuple[str, str, list[str]]]:

@@ -193,6 +193,7 @@ if not pathlib.Path(folder, 'mended').exists():
     [
         ({"parameters": {"X": 1}}, "X, but can set x, name, folder"),
         ({"grid": {"x": [1, 1]}}, "bad--x=1"),
+        ({"grid": {"x": []}}, "has no point"),
         ({"parameters": {"run_id": "1"}}, "run_id"),
         ({"notebook": "/nowhere/n.ipynb"}, "/nowhere/n.ipynb"),
         ({"name": "good"}, "good"),
@@ -209,6 +210,7 @@ def test_what_cannot_run_is_refused_before_anything_starts(notebook, spec, works
     ("parameters", "cell", "named"),
     [
         ("x: int = 1", "print('x')", "varies x, which no cell of one.ipynb reads"),
+        ("x: int = 1", "x = 3\nprint(x)", "reads before it assigns it"),
         ("x: int = 1\ny = x * 2", "print(x, y)", "from whose default y is computed"),
     ],
 )
