@@ -1,17 +1,20 @@
 """Capture, retention and fate: what became of each needed fact, turn by turn.
 
-A fact is *captured* if it is in memory right after the chunk that contains its end, and *retained* if it was captured
-and is in memory at the end. What is in memory after a turn follows from the prompts, because a reply replaces the
-memories that its prompt displayed.
+A fact is *in memory* if one sentence of the memory states it: its value, about its own subject. It is *captured* if it
+is in memory right after the chunk that contains its end, and *retained* if it was captured and is in memory at the end.
+What is in memory after a turn follows from the prompts, because a reply replaces the memories that its prompt
+displayed.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
+from itertools import groupby
 from typing import NamedTuple
 
 from memagent_lib.text import Chunk
@@ -23,10 +26,19 @@ WORD = re.compile(r"\d+(?:[.,]\d+)+|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|(?
 _ARTICLES = frozenset(("a", "an", "the"))
 COMMON_WORDS = _ARTICLES.union(
     (  # noqa: SIM905
-        "and are as at be been but by for from had has have he her his i if in is it its not of on or she so that "
+        "and are as at be been but by for from had has have he her his i if in is it its let not of on or she so that "
         "their there they this to was we were which who will with you"
     ).split()
 )
+
+_LABELS = frozenset(
+    (  # noqa: SIM905
+        "again also answer boxed current final found latest memory new note now still update value"
+    ).split()
+)
+"""Words beside a value that name no subject: ``Final answer: 4711``."""
+# A line, a part before a semicolon, or a sentence. A point after one or two characters ends none: 1. St. D.C.
+_BREAK = re.compile(r"\s*[\n;]\s*|(?<=[.!?])(?<!\b\w\.)(?<!\b\w\w\.)\s+|(?<=[。！？])")
 
 
 class Fate(StrEnum):
@@ -124,28 +136,36 @@ def diagnose(
 ) -> Diagnosis:
     """Return what became of the ``evidence`` (character spans of the document) in the trace of any reader.
 
-    A fact counts as in memory if the memory contains one of the accepted answers that occur in the fact's span. If the
-    span contains no accepted answer, all of its names and numbers that the question does not mention (or else its
-    uncommon words) must be in memory. The text of a fact comes from ``document`` (one text, or one text per span) if
-    that is set, or else from the chunks. Without evidence, the accepted answers count as one fact at an unknown
-    position.
+    A fact is in memory if one sentence, line or part before a semicolon has its value and is not about another subject.
+
+    The value is an accepted answer that the fact's span contains and the question does not. If there is none, it is all
+    of the span's names and numbers that the question does not mention, or else its uncommon words. The subject is the
+    names that the fact shares with the question or with the other evidence, or else the last run of words that it
+    shares with the question. A sentence without the whole subject is about another one if it has a word that is not the
+    fact's. If the subject is a name, and the sentence is not worded like the fact, only a name counts as such a word.
+
+    So a bare value counts as its fact, except in a hop, whose value is the subject of other evidence. A fact that
+    shares no word with the question is known by its value alone, as are texts without spaces between words. Without
+    evidence, the accepted answers count as one fact at an unknown position, wherever they stand in the memory. The text
+    of a fact comes from ``document`` (one text, or one text per span) if that is set, or else from the chunks.
     """
-    memories = [_comparable("\n".join(live)) for live in live_memories(trace)]
+    memories = ["\n".join(live) for live in live_memories(trace)]
     if not trace.reads:
         memories = []  # a reader without memory
     spans = [(int(start), int(end)) for start, end in evidence]
+    texts = [_text_of(trace, span, document, number) for number, span in enumerate(spans)]
     if spans:
         histories = []
         for number, span in enumerate(spans):
-            text = _text_of(trace, span, document, number)
-            signature = _signature(text, answers, trace.question)
+            others = " ".join((*texts[:number], *texts[number + 1 :]))
+            statements = _statements(texts[number], answers, trace.question, others)
             first = _first_turn(trace, span)
-            histories.append(_history(span, signature, memories, _last_turn(trace, span), len(trace.turns), first))
+            histories.append(_history(span, statements, memories, _last_turn(trace, span), len(trace.turns), first))
     elif answers:
         # At an unknown position, a fact is missed only if it is not in memory after the last read.
         reads = [turn for turn, each in enumerate(trace.turns) if each.prompt.kind.reads]
-        signature = _signature("", answers, trace.question)
-        histories = [_history(None, signature, memories, max(reads, default=None), len(trace.turns))]
+        statements = _statements("", answers, trace.question)
+        histories = [_history(None, statements, memories, max(reads, default=None), len(trace.turns))]
     else:
         histories = []
     fates = tuple(_worst([history.fates[turn] for history in histories]) for turn in range(len(trace.turns)))
@@ -186,27 +206,80 @@ def distinctive_words(words: Iterable[str], known: Container[str] = ()) -> list[
     uncommon = [word for word in words if word.lower() not in COMMON_WORDS]
     new = [word for word in uncommon if _plain(word) not in known]
     # Names and numbers survive a paraphrase; other words of a sentence often do not.
-    names = [word for word in new if word[0].isupper() or any(character.isdigit() for character in word)]
-    return names or new or uncommon
+    return [word for word in new if _is_name(word)] or new or uncommon
 
 
-class _Signature(NamedTuple):
-    """The words by which a fact is found in a memory, and whether ``any`` or ``all`` of them have to be there."""
+class _Statement(NamedTuple):
+    """How a fact is found in a memory: all ``words`` of its value in one sentence that is about its ``subject``.
+
+    ``rest`` are the fact's other words. ``known`` words name no other subject. If the subject is a name, ``asked`` are
+    the question's words that are not names.
+    """
 
     words: tuple[str, ...]
-    enough: Callable[[Iterable[bool]], bool]
+    subject: frozenset[str] = frozenset()
+    rest: frozenset[str] = frozenset()
+    known: frozenset[str] = frozenset()
+    asked: frozenset[str] = frozenset()
+
+    def is_in(self, memory: str) -> bool:
+        """Return whether a sentence of the memory states the fact."""
+        # Blanks around words, so that 12 is not found in 312.
+        needles = [_comparable(word) for word in self.words]
+        has_break = any(map(_BREAK.search, self.words))
+        for sentence in [memory] if has_break else _BREAK.split(memory):
+            text = _comparable(sentence)
+            if all(needle in text for needle in needles) and self._is_about(sentence, set(text.split())):
+                return True
+        return False
+
+    def _is_about(self, sentence: str, words: set[str]) -> bool:
+        """Return whether a sentence with the value has the subject, or no other one."""
+        # A number, such as that of a line, is not another subject.
+        others = (word for word in WORD.findall(sentence) if _is_telling(word) and any(map(str.isalpha, word)))
+        if self.asked and not self.rest <= words:
+            others = (word for word in others if _is_name(word) and _plain(word) not in self.asked)
+        return self.subject <= words or self.known.issuperset(map(_plain, others))
 
 
-def _signature(text: str, answers: Sequence[str], question: str) -> _Signature:
-    comparable = _comparable(text)
-    # An answer without words, such as the article "A" of a multiple choice, cannot be found in a text.
-    with_words = [answer for answer in answers if _comparable(answer).strip()]
-    inside = tuple(answer for answer in with_words if not text or _comparable(answer) in comparable)
-    if inside:
-        return _Signature(inside, any)
-    # Words of the question may be in a memory that has not noted the fact.
-    in_question = set(_comparable(question).split())
-    return _Signature(tuple(distinctive_words(dict.fromkeys(WORD.findall(text)), in_question)), all)
+def _statements(text: str, answers: Sequence[str], question: str, others: str = "") -> list[_Statement]:
+    """Return the ways to state a fact, one of which has to be in memory: one for each of its values."""
+    asked = _comparable(question)
+
+    def has_words_in(answer: str) -> bool:
+        # An answer without words, such as the article "A" of a multiple choice, cannot be found in a text. One that
+        # the question has too is one of its choices, and no value.
+        needle = _comparable(answer)
+        return bool(needle.strip()) and (not text or (needle in _comparable(text) and needle not in asked))
+
+    inside = list(filter(has_words_in, answers))
+    # In a chain, a value of several facts is the subject of all but one.
+    inside = [answer for answer in inside if _comparable(answer) not in _comparable(others)] or inside
+    words = WORD.findall(text)
+    own = set(filter(_is_telling, words))
+    values = [(answer,) for answer in inside] or [tuple(distinctive_words(dict.fromkeys(words), asked.split()))]
+    found = []
+    for value in filter(None, values):
+        beside = own.difference(*map(WORD.findall, value))
+        plain = frozenset(map(_plain, beside))
+        names = beside.intersection(filter(_is_name, WORD.findall(f"{question} {others}")))
+        runs = [list(run) for is_shared, run in groupby(asked.split(), plain.__contains__) if is_shared]
+        subject = frozenset(map(_plain, names)) or frozenset(*runs[-1:])
+        known = _LABELS.union(map(_plain, own), *(_comparable(answer).split() for answer in answers))
+        if (own - beside).intersection(WORD.findall(others)):
+            known = frozenset()  # the value of a hop, which other evidence is about, needs its subject
+        lower = frozenset(word for word in WORD.findall(question) if names and not _is_name(word))
+        found.append(_Statement(value, subject, plain - subject, known, lower))
+    return found
+
+
+def _is_name(word: str) -> bool:
+    return word[0].isupper() or any(character.isdigit() for character in word)
+
+
+def _is_telling(word: str) -> bool:
+    """Return whether a word can belong to a subject: common words and single characters cannot."""
+    return len(word) > 1 and word.lower() not in COMMON_WORDS
 
 
 def _replaced(live: list[str], turn: Turn) -> list[str]:
@@ -228,7 +301,7 @@ def _replaced(live: list[str], turn: Turn) -> list[str]:
 
 def _history(
     span: tuple[int, int] | None,
-    signature: _Signature,
+    statements: Sequence[_Statement],
     memories: Sequence[str],
     due: int | None,
     turns: int,
@@ -238,13 +311,11 @@ def _history(
 
     ``memories`` has the memory after each turn.
     """
-    words = signature.words
+    words = tuple(word for statement in statements for word in statement.words)
     read = None if span is None else due
     if not memories or not words:
         return EvidenceHistory(span, words, read, (None,) * turns, None, None)
-    # Blanks around words, so that 12 is not found in 312.
-    needles = [_comparable(word) for word in words]
-    in_memory = [signature.enough(needle in memory for needle in needles) for memory in memories]
+    in_memory = [any(statement.is_in(memory) for statement in statements) for memory in memories]
     captured = None
     if span is not None:
         captured = due is not None and in_memory[due]
@@ -316,6 +387,7 @@ def _is_slice(chunk: Chunk) -> bool:
     return len(chunk.text) == chunk.end - chunk.start
 
 
+@lru_cache(maxsize=4096)  # a sentence stays in memory for many turns
 def _comparable(text: str) -> str:
     """Return a text's words between blanks, without articles, punctuation and case, so that texts can be compared."""
     return f" {' '.join(word for word in WORD.findall(_plain(text)) if word not in _ARTICLES)} "

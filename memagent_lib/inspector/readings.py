@@ -215,10 +215,10 @@ class Readings:
     ) -> dict[str, Any]:
         """Return the inspector's initial state: a failure where another policy was right, if any that lost evidence.
 
-        Otherwise it is the reading that comes closest to that. It opens at the turn that lost the evidence, or at the
-        ``first`` turn of its :meth:`story`. Arguments narrow the choice; an unknown value raises
-        ``ValueError`` with the known ones. ``beside`` is the other reading's policy (with its reader, unless that is
-        ``overwrite``), or ``""`` for none; ``turn`` is numbered from 1.
+        Only captured evidence counts as lost here. Otherwise it is the reading that comes closest to that. It opens at
+        the turn that lost the evidence, or at the ``first`` turn of its :meth:`story`. Arguments narrow the choice; an
+        unknown value raises ``ValueError`` with the known ones. ``beside`` is the other reading's policy (with its
+        reader, unless that is ``overwrite``), or ``""`` for none; ``turn`` is numbered from 1.
         """
         entries = self.catalog()
         if not entries:
@@ -229,10 +229,11 @@ class Readings:
 
         def worth(entry: dict[str, Any]) -> tuple[bool, ...]:  # the smallest is best: False sorts before True
             other = others[entry["key"]]
+            histories = self.results[entry["key"]].diagnosis.histories
             return (
                 entry["right"],
                 not (other and other["right"]),
-                str(Fate.LOST) not in entry["fates"],
+                not any(history.retained is False and Fate.LOST in history.fates for history in histories),
                 bool(other and str(Fate.LOST) in other["fates"]),
                 not entry["fates"],
             )

@@ -44,7 +44,7 @@ BOTH = [span_of(DOCUMENT, OWL), span_of(DOCUMENT, OTTER)]
 
 
 def test_each_of_several_facts_has_a_history_of_its_own():
-    trace = read(overwrite, CHUNKS, ["-", "owl: 4711", "4711", "4711, Ada Lovelace", "Ada Lovelace", "x"])
+    trace = read(overwrite, CHUNKS, ["-", "owl: 4711", "4711", "4711; Ada Lovelace", "Ada Lovelace", "x"])
     owl, otter = (found := diagnose(trace, BOTH, ["4711"], DOCUMENT)).histories
     assert owl.fates == (A, H, H, H, L, L) and (owl.captured, owl.retained) == (True, False)
     assert otter.fates == (A, A, A, H, H, H) and (otter.captured, otter.retained) == (True, True)
@@ -81,7 +81,7 @@ def test_a_merge_that_lost_a_fact_stays_in_a_continued_trace():
 
 
 def test_a_turn_is_measured_by_what_it_could_note_or_retain():
-    trace = read(overwrite, CHUNKS, ["-", "owl: 4711", "4711", "4711, Ada Lovelace", "Ada Lovelace", "x"])
+    trace = read(overwrite, CHUNKS, ["-", "owl: 4711", "4711", "4711; Ada Lovelace", "Ada Lovelace", "x"])
     # Nothing to do; notes the owl; keeps it; keeps it and notes the film; keeps one of two; keeps the other.
     assert diagnose(trace, BOTH, ["4711"], DOCUMENT).steps == (None, 1.0, 1.0, 1.0, 0.5, 1.0)
     missed = read(overwrite, CHUNKS, ["-", "nothing", "nothing", "Ada Lovelace", "-", "x"])

@@ -131,6 +131,20 @@ def test_the_widget_answers_requests_and_reports_errors(both):
     assert inspector.can_rerun == []
 
 
+def test_it_opens_on_a_loss_of_what_was_captured(lost):
+    """Not on a statement that was noted before or after its chunk."""
+    _, noted, after, *_ = lost.trace.turns
+    texts = {noted.reply.text: "rain", after.reply.text: noted.reply.text}
+    turns = []
+    for turn in lost.trace.turns:
+        prompt = replace(turn.prompt, memory=texts.get(turn.prompt.memory, turn.prompt.memory))
+        turns.append(Turn(prompt, replace(turn.reply, text=texts.get(turn.reply.text, turn.reply.text))))
+    late = replace(lost, example=replace(lost.example, id="late"), trace=Trace(lost.trace.question, tuple(turns)))
+    assert (late.diagnosis.fate, late.diagnosis.capture) == (Fate.LOST, 0.0)
+    readings = Readings({"policy": [late, lost]})
+    assert readings.entry(readings.opening()["key"])["example"] == "lost"
+
+
 def test_a_saved_notebook_has_its_opening_texts_and_a_page(both, long_reading):
     inspector = opened(both, live='inspector.show("abc")')
     opening = {key_of(inspector.readings, policy, "lost") for policy in ("before", "after")}
