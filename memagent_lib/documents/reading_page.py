@@ -106,9 +106,11 @@ def plain(answer: str) -> str:
 
 def _of_reading(reading: FileReading) -> list[str]:
     trace = reading.trace
+    cut_answers = sum(turn.reply.cut for turn in trace.turns if turn.prompt.kind.answers)
     warnings = {
         f"the model ended the reading before the last {reading.unread:,} characters": reading.unread,
         f"{trace.cut_memories:,} memories were cut at their token limit": trace.cut_memories,
+        f"{cut_answers:,} answers were cut at their limit; raise answer_tokens": cut_answers,
         f"the server refused {trace.sampling_left_out} and used its own setting": trace.sampling_left_out,
         f"{trace.bad_memories:,} replies were not a memory: {trace.bad_memory_kinds}": trace.bad_memories,
     }

@@ -196,8 +196,15 @@ def test_the_page_shows_what_was_dropped_cut_or_unreadable(encoder, tmp_path):
     reading = read_files(Agent(encoder, Scripted(lambda text: Reply(next(says), "length"))), tmp_path / "a.txt", ["q"])
     page = page_of(reading, tmp_path)
     assert "<del>code of the violet otter is 4821</del>" in page
-    assert all(warning in page for warning in reading.warnings) and len(reading.warnings) == 2
+    assert all(warning in page for warning in reading.warnings) and len(reading.warnings) == 3
     assert reading.trace.cut_memories and "cut at its limit" in page
+
+
+def test_an_answer_that_was_cut_is_in_the_warnings(encoder, tmp_path):
+    (tmp_path / "a.txt").write_text(OTTER)
+    cut = Scripted(lambda text: notes(text) if "Text:" in text else Reply("The code of", "length"))
+    (warning,) = read_files(Agent(encoder, cut), tmp_path / "a.txt", [question("violet otter")]).warnings
+    assert "answer_tokens" in warning
 
 
 def test_a_reply_that_was_turned_away_is_in_the_warnings_and_on_the_page(encoder, tmp_path):
