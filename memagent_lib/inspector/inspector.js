@@ -5,6 +5,7 @@
 const FATES = { a: "ahead", h: "present", m: "missed", l: "lost", n: "none" };
 const NAMES = { ahead: "not read yet", present: "in memory", missed: "read but never noted", lost: "noted and lost", none: "no memory" };
 const FATE_FILTERS = ["noted and lost", "read but never noted", "in memory", "memory cut at its limit", "a reply was not a memory"];
+const FILTERS = ["policy", "reader", "task", "length", "fate", "answer"]; // of the table, the scores and the inspector
 const HELP = "← → turn · n p next or previous change · [ ] reading · Home End";
 const WORST = "namhl"; // when several turns share a column of pixels, the worst is drawn
 
@@ -345,9 +346,9 @@ class View {
   constructor(root, source) {
     this.source = source;
     this.entries = new Map(source.catalog.map((entry) => [entry.key, entry]));
-    this.state = { policy: "", reader: "", length: "", fate: "", score: "", search: "", key: "", beside: "", turn: 0, since: "", ...source.state };
+    this.state = { ...Object.fromEntries(FILTERS.map((name) => [name, ""])), search: "", key: "", beside: "", turn: 0, since: "", ...source.state };
     this.matches = null; // keys that the search found; null without a search
-    this.selects = Object.fromEntries(["policy", "reader", "length", "fate", "score", "key", "beside"].map((name) => [name, make("select", { "aria-label": name === "key" ? "reading" : name })]));
+    this.selects = Object.fromEntries([...FILTERS, "key", "beside"].map((name) => [name, make("select", { "aria-label": name === "key" ? "reading" : name })]));
     for (const [name, select] of Object.entries(this.selects)) select.addEventListener("change", () => this.set({ [name]: select.value, ...(name === "key" ? { turn: undefined } : {}) }));
     this.search = make("input", { type: "search", placeholder: "in questions and memories", "aria-label": "search" });
     this.search.value = this.state.search;
@@ -360,19 +361,20 @@ class View {
     this.sides = [new Side(this, true), new Side(this, false)];
     this.tops = make("div", { class: "ma-sides" }, ...this.sides.map((side) => side.top));
     this.bottoms = make("div", { class: "ma-sides" }, ...this.sides.map((side) => side.bottom));
+    const bar = this.bar();
     this.box = make("div", { class: "ma-base ma ma-inspector", tabindex: "0", role: "application", "aria-label": "memory inspector" },
-      this.bar(), this.question, this.about, legend(), this.tops, this.chunk, this.bottoms, make("p", { class: "ma-help" }, make("small", {}, HELP)));
+      bar, this.question, this.about, legend(), this.tops, this.chunk, this.bottoms, make("p", { class: "ma-help" }, make("small", {}, HELP)));
     this.box.addEventListener("keydown", (event) => this.key(event));
-    root.replaceChildren(this.box);
-    this.state.search ? this.look(this.state.search) : this.set({});
+    root.replaceChildren(make("div", { class: "ma-base ma ma-readings" }, this.filters), this.box);
+    this.open({});
   }
 
   bar() {
-    const { policy, reader, length, fate, score, key, beside } = this.selects, label = (name, ...what) => make("label", {}, `${name} `, ...what);
+    const { selects } = this, { key, beside } = selects, label = (name, ...what) => make("label", {}, `${name} `, ...what);
     const step = (by, name, title) => make("button", { title, "aria-label": title, onclick: () => this.move(by) }, name);
-    const filters = make("div", { class: "ma-bar" }, label("policy", policy), label("reader", reader), label("length", length), label("evidence", fate), label("answer", score), label("search", this.search));
-    this.filters = { reader: reader.parentNode, length: length.parentNode };
-    return make("div", {}, filters, make("div", { class: "ma-bar" }, make("span", { class: "ma-pick" }, label("reading", key), step(-1, "‹", "previous reading"), step(1, "›", "next reading"), this.count), label("beside", beside), label("changes since turn", this.since)));
+    this.filters = make("div", { class: "ma-bar" }, ...FILTERS.map((name) => label(name, selects[name])), label("search", this.search));
+    const copy = this.source.link && make("button", { onclick: () => this.copy(copy) }, "Copy link");
+    return make("div", {}, make("div", { class: "ma-bar" }, make("span", { class: "ma-pick" }, label("reading", key), step(-1, "‹", "previous reading"), step(1, "›", "next reading"), this.count), label("beside", beside), label("changes since turn", this.since), copy));
   }
 
   all() {
@@ -380,9 +382,9 @@ class View {
   }
 
   listed() {
-    const { policy, reader, length, fate, score } = this.state;
-    return this.all().filter((e) => e.policy === policy && (!reader || e.reader === reader) && (!length || String(e.chunks) === String(length))
-      && (!fate || e.fates.includes(fate)) && (!score || e.right === (score === "right")) && (!this.matches || this.matches.has(e.key)));
+    const { policy, reader, task, length, fate, answer } = this.state;
+    return this.all().filter((e) => (!policy || e.policy === policy) && (!reader || e.reader === reader) && (!task || e.task === task) && (!length || String(e.chunks) === String(length))
+      && (!fate || e.fates.includes(fate)) && (!answer || e.right === (answer === "right")) && (!this.matches || this.matches.has(e.key)));
   }
 
   // Two files of questions about one document may number them alike.
@@ -408,8 +410,8 @@ class View {
     Object.assign(this.state, change);
     const { state } = this, policies = unique(this.all().map((e) => e.policy));
     if (!policies.length) return this.box.replaceChildren(make("p", {}, "no readings"));
-    if (!policies.includes(state.policy)) state.policy = policies[0];
-    const own = this.all().filter((e) => e.policy === state.policy);
+    if (!policies.includes(state.policy)) state.policy = "";
+    const own = this.all().filter((e) => !state.policy || e.policy === state.policy);
     if (state.reader && !own.some((e) => e.reader === state.reader)) state.reader = "";
     const listed = this.listed();
     if (!listed.some((entry) => entry.key === state.key)) this.change(listed);
@@ -426,6 +428,9 @@ class View {
     this.chunk.hidden = !entry;
     if (entry) this.draw(open.filter(Boolean).length);
     this.source.save?.(state);
+    const choice = JSON.stringify([...FILTERS, "search", "key"].map((name) => state[name]).concat(this.entries.size));
+    if (choice !== this.choice) this.onChoice?.(); // not at every turn
+    this.choice = choice;
   }
 
   // Choose another reading: one of the same example if the list has any, else the first. A filter that matches nothing leaves
@@ -441,16 +446,18 @@ class View {
   offer(policies, own, listed, others) {
     const { state, selects } = this, readers = unique(own.map((e) => e.reader));
     const lengths = unique(this.all().map((e) => e.chunks).filter(Boolean)).sort((a, b) => a - b);
-    fillSelect(selects.policy, policies.map((p) => [p, p]), state.policy);
-    fillSelect(selects.reader, [["", "any"], ...readers.map((r) => [r, r])], state.reader);
-    fillSelect(selects.length, [["", "any"], ...lengths.map((n) => [n, counted(n, "chunk")])], state.length);
-    fillSelect(selects.fate, [["", "any fate"], ...FATE_FILTERS.map((f) => [f, f === "in memory" ? "in memory at the end" : f])], state.fate);
-    fillSelect(selects.score, [["", "any"], ["wrong", "wrong"], ["right", "right"]], state.score);
+    const tasks = unique(this.all().map((e) => e.task)), same = (name) => [name, name];
+    const options = {
+      policy: policies.map(same), reader: readers.map(same), task: tasks.map(same), length: lengths.map((n) => [n, counted(n, "chunk")]),
+      fate: FATE_FILTERS.map((f) => [f, f === "in memory" ? "in memory at the end" : f]), answer: ["wrong", "right"].map(same),
+    };
+    for (const name of FILTERS) {
+      fillSelect(selects[name], [["", "any"], ...options[name]], state[name]);
+      selects[name].parentNode.hidden = options[name].length < 2;
+    }
     const many = readers.length > 1 && !state.reader, long = lengths.length > 1 && !state.length;
-    fillSelect(selects.key, listed.map((e) => [e.key, [`${e.right ? "✓" : "✗"} ${e.example}`, long && e.chunks && counted(e.chunks, "chunk"), many && e.reader, e.pack === null && "not in this page"].filter(Boolean).join(" · ")]), state.key);
+    fillSelect(selects.key, listed.map((e) => [e.key, [`${e.right ? "✓" : "✗"} ${e.example}`, !state.policy && policies.length > 1 && e.policy, long && e.chunks && counted(e.chunks, "chunk"), many && e.reader, e.pack === null && "not in this page"].filter(Boolean).join(" · ")]), state.key);
     fillSelect(selects.beside, [["", "nothing"], ...unique(others.map((e) => e.name)).map((n) => [n, n])], others.some((e) => e.name === state.beside) ? state.beside : "");
-    this.filters.reader.hidden = readers.length < 2;
-    this.filters.length.hidden = lengths.length < 2;
     const at = listed.findIndex((e) => e.key === state.key);
     this.count.textContent = listed.length ? `${(at + 1).toLocaleString()} of ${listed.length.toLocaleString()}` : "none";
   }
@@ -503,11 +510,23 @@ class View {
     if (this.sides[0].story) this.set({ turn: Math.max(0, Math.min(this.sides[0].story.fates.length - 1, turn)) });
   }
 
-  // Open a reading, whatever the filters are; without a turn, at the one that its story opens with.
-  open({ policy, key }, turn) {
-    this.matches = null;
-    this.search.value = "";
-    this.set({ policy, reader: "", length: "", fate: "", score: "", search: "", key, turn });
+  // Change the whole view, as a link does.
+  open(state) {
+    Object.assign(this.state, state);
+    this.search.value = this.state.search;
+    this.since.value = this.state.since;
+    return this.look(this.state.search);
+  }
+
+  async copy(button) {
+    const link = this.source.link(this.state);
+    try {
+      await navigator.clipboard.writeText(link);
+      button.textContent = "Copied";
+      setTimeout(() => (button.textContent = "Copy link"), 2000);
+    } catch {
+      window.prompt("The link to this view", link); // a page in a sandbox cannot write to the clipboard
+    }
   }
 
   add(entry, turn) {
@@ -562,13 +581,20 @@ async function unpacked(pack) {
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
 }
 
-// A link page#READING/TURN opens a reading at a turn, counted from 1.
-const linkTo = ({ key, turn }) => `#${encodeURIComponent(key)}/${(turn ?? 0) + 1}`;
+// A link page#READING/TURN?FILTERS opens a view; turns count from 1. Without filters, the reading's policy is chosen.
+const IN_LINK = [...FILTERS, "search", "beside", "since"];
+
+function linkTo(state) {
+  const view = new URLSearchParams(IN_LINK.filter((name) => state[name]).map((name) => [name, state[name]]));
+  return `#${encodeURIComponent(state.key)}/${(state.turn ?? 0) + 1}?${view}`;
+}
 
 export function linked(catalog) {
-  const [, key, turn] = /^#(.+)\/(\d+)$/.exec(window.location.hash) ?? [];
+  const [, key, turn, view] = /^#([^/?]+)\/(\d+)(\?.*)?$/.exec(window.location.hash) ?? [];
   const entry = key && catalog.find((e) => encodeURIComponent(e.key) === key);
-  return entry && { policy: entry.policy, key: entry.key, turn: Number(turn) - 1, reader: "", length: "", fate: "", score: "", search: "" };
+  const none = Object.fromEntries([...FILTERS, "search", "since", ...(view ? ["beside"] : [])].map((name) => [name, ""]));
+  const chosen = view ? Object.fromEntries(new URLSearchParams(view)) : { policy: entry?.policy };
+  return entry && { ...none, ...chosen, key: entry.key, turn: Number(turn) - 1 };
 }
 
 export function embedded(data) {
@@ -598,6 +624,7 @@ export function embedded(data) {
       const texts = await Promise.all(data.catalog.map(searched));
       return data.catalog.filter((e, i) => texts[i].some((words) => words.toLowerCase().includes(text.toLowerCase()))).map((e) => e.key);
     },
+    link: (state) => new URL(linkTo(state), window.location.href).href,
     save: (state) => {
       if (!state.key || state.turn === undefined) return; // an undefined turn is the one that its story opens with
       opening ??= linked(data.catalog) ? "" : linkTo(state);
@@ -694,7 +721,6 @@ export default {
       gone.hidden = !text;
     });
     const view = mount(inspector, source);
-    const table = new ReadingsTable(list, model.get("catalog"), (entry) => view.open(entry));
-    model.on("change:catalog", () => table.update(model.get("catalog")));
+    new ReadingsTable(list, view);
   },
 };

@@ -251,9 +251,6 @@ class Readings:
             "turn": self.story(chosen["key"])["first"] if turn is None else turn - 1,
             "reader": reader,
             "length": str(chunks or ""),
-            "fate": "",
-            "score": "",
-            "search": "",
         }
 
     def embedded(self, keys: Sequence[str], room: float) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-// A table of all readings, in a page and in JupyterLab: sorted by any column, filtered, searched, saved as CSV; a row opens its reading. Text only ever
-// becomes text nodes. It is put behind inspector.js in one script, and uses its `make`, `unique` and `fillSelect`.
+// Scores and a table of the readings that the inspector's filters choose, in a page and in JupyterLab; a row opens its reading. Text only ever
+// becomes text nodes. It is put behind inspector.js in one script, and uses its `make`, `unique`, `counted` and `fillSelect`.
 
 const MOST_ROWS = 100;
 const number = (value) => (typeof value === "number" ? value.toLocaleString(undefined, { maximumFractionDigits: 2 }) : value ?? "");
@@ -8,50 +8,71 @@ const COLUMNS = [
   ["answer", (e) => e.found ?? e.answer], ["right answer", (e) => e.answers.join(" | ")], ["score", (e) => e.score], ["fate", (e) => e.fate],
   ["turns", (e) => e.turns], ["tokens", (e) => e.tokens], ["seconds", (e) => e.seconds],
 ];
-const FILTERS = ["line", "task", "length", "fate"];
 const COSTS = ["tokens", "turns", "seconds"];
 
+// Mean scores by line, task and length; a click opens the readings of one, or those of them with a wrong answer.
+class Scores {
+  constructor(root, view) {
+    Object.assign(this, { root, view });
+    this.draw();
+  }
+
+  draw() {
+    const scored = this.view.all().filter((e) => e.found !== null), lengths = unique(scored.map((e) => e.chunks)).sort((a, b) => (a ?? Infinity) - (b ?? Infinity));
+    const rows = new Map(scored.map((e) => [`${e.task}\n${e.name}`, e]));
+    const head = ["task", "line", ...lengths.map((n) => (n ? counted(n, "chunk") : lengths.length > 1 ? "other" : "score"))].map((name) => make("th", { scope: "col" }, name));
+    const body = [...rows.values()].map((e) => make("tr", {}, make("td", {}, e.task), make("td", {}, e.name), ...lengths.map((n) => make("td", {}, ...this.cell(e, n, scored)))));
+    this.root.replaceChildren(make("table", { class: "ma-scores" }, make("caption", {}, "Mean score; a click shows its readings"), make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body)));
+  }
+
+  cell({ task, name, policy, reader }, chunks, scored) {
+    const own = scored.filter((e) => e.task === task && e.name === name && e.chunks === chunks), wrong = own.filter((e) => !e.right).length;
+    if (!own.length) return [];
+    const score = (100 * own.reduce((sum, e) => sum + e.score, 0)) / own.length, view = { policy, reader, task, length: String(chunks ?? "") };
+    const button = (text, answer) => {
+      const isOpen = Object.entries({ ...view, answer }).every(([filter, value]) => String(this.view.state[filter]) === value);
+      return make("button", { "aria-pressed": String(isOpen), onclick: () => this.open({ ...view, answer }) }, text);
+    };
+    return [button(`${score.toFixed(1)} % (n=${own.length.toLocaleString()})`, ""), " ", wrong ? button(`${wrong.toLocaleString()} wrong`, "wrong") : null].filter((part) => part !== null);
+  }
+
+  open(view) {
+    this.view.open({ ...view, fate: "", search: "", turn: undefined });
+    this.view.box.focus(); // where arrows move through its turns
+  }
+}
+
 class ReadingsTable {
-  constructor(root, catalog, open) {
-    Object.assign(this, { catalog, open, sorted: null, down: false, most: MOST_ROWS });
+  constructor(root, view) {
+    const catalog = view.all();
+    Object.assign(this, { view, sorted: null, down: false, most: MOST_ROWS });
     this.columns = COLUMNS.filter(([name, value]) => !["task", "length"].includes(name) || unique(catalog.map(value)).length > 1);
     this.value = Object.fromEntries(COLUMNS);
-    this.search = make("input", { type: "search", placeholder: "in questions and answers", "aria-label": "find in the table", oninput: () => this.draw() });
-    this.verdict = make("select", { "aria-label": "answers in the table", onchange: () => this.draw() });
-    fillSelect(this.verdict, [["", "any"], ["wrong", "wrong"], ["right", "right"]], "");
-    this.selects = FILTERS.map((name) => [name, unique(catalog.map(this.value[name]))]).filter(([, values]) => values.length > 1).map(([name, values]) => {
-      const select = make("select", { "aria-label": `${name} in the table`, onchange: () => this.draw() });
-      fillSelect(select, [["", "any"], ...values.filter((value) => value !== "").map((value) => [value, number(value)])], "");
-      return [name, select];
-    });
     this.cost = make("select", { "aria-label": "cost in the table", onchange: () => this.draw() });
     fillSelect(this.cost, COSTS.map((name) => [name, name]), COSTS[0]);
     const bound = (words) => make("input", { type: "number", min: "0", step: "any", placeholder: words, "aria-label": `${words} this cost in the table`, oninput: () => this.draw() });
     this.least = bound("at least");
     this.mostCost = bound("at most");
     this.count = make("small", { "aria-live": "polite" });
-    this.body = make("tbody");
+    this.body = make("tbody", { onkeydown: (event) => this.key(event) });
     this.more = make("button", { onclick: () => { this.most = Infinity; this.draw(); } });
     this.heads = this.columns.map(([name]) => make("th", { scope: "col" }, make("button", { onclick: () => this.sort(name) }, name)));
-    const label = (name, node) => make("label", {}, `${name} `, node);
-    const bar = make("div", { class: "ma-bar" }, ...this.selects.map(([name, select]) => label(name, select)), label("answer", this.verdict), label("cost", this.cost), this.least, this.mostCost, label("find", this.search),
-      make("button", { onclick: () => this.save() }, "CSV"), this.count);
-    root.replaceChildren(make("div", { class: "ma-base ma ma-readings" }, bar,
-      make("div", { class: "ma-rows", tabindex: "0" }, make("table", {}, make("thead", {}, make("tr", {}, ...this.heads)), this.body)), this.more));
-    this.draw();
-  }
-
-  update(catalog) {
-    this.catalog = catalog;
+    this.bar = make("div", { class: "ma-bar" }, make("label", {}, "cost ", this.cost), this.least, this.mostCost, make("button", { onclick: () => this.save() }, "CSV"), this.count);
+    this.rows = make("div", { class: "ma-rows", tabindex: "0" }, make("table", {}, make("thead", {}, make("tr", {}, ...this.heads)), this.body));
+    const scores = make("div", { class: "ma-scores-box" });
+    root.replaceChildren(make("div", { class: "ma-base ma ma-readings" }, scores, this.bar, this.rows, this.more));
+    this.scores = new Scores(scores, view);
+    view.onChoice = () => {
+      this.scores.draw();
+      this.draw();
+    };
     this.draw();
   }
 
   listed() {
-    const words = this.search.value.trim().toLowerCase(), verdict = this.verdict.value, cost = this.value[this.cost.value];
+    const cost = this.value[this.cost.value];
     const least = this.least.value === "" ? -Infinity : Number(this.least.value), most = this.mostCost.value === "" ? Infinity : Number(this.mostCost.value);
-    const listed = this.catalog.filter((e) => this.selects.every(([name, select]) => !select.value || String(this.value[name](e)) === select.value)
-      && (!verdict || e.right === (verdict === "right")) && cost(e) >= least && cost(e) <= most
-      && (!words || [e.question, e.example, e.answer, ...e.answers].some((text) => text.toLowerCase().includes(words))));
+    const listed = this.view.listed().filter((e) => cost(e) >= least && cost(e) <= most);
     if (!this.sorted) return listed;
     const value = this.value[this.sorted], sign = this.down ? -1 : 1;
     const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a ?? "").localeCompare(String(b ?? ""), undefined, { numeric: true }));
@@ -64,24 +85,40 @@ class ReadingsTable {
     this.draw();
   }
 
+  // The row of the open reading is marked and in sight; it keeps the focus if the table has it.
   draw() {
-    const listed = this.listed(), rows = listed.slice(0, this.most);
+    const listed = this.listed(), at = listed.findIndex((e) => e.key === this.view.state.key), rows = listed.slice(0, Math.max(this.most, at + 1));
+    const hasFocus = this.body.contains(document.activeElement);
     this.heads.forEach((head, i) => head.setAttribute("aria-sort", this.columns[i][0] !== this.sorted ? "none" : this.down ? "descending" : "ascending"));
     this.body.replaceChildren(...rows.map((e) => this.row(e)));
-    this.count.textContent = `${listed.length.toLocaleString()} of ${this.catalog.length.toLocaleString()} readings`;
+    this.count.textContent = `${listed.length.toLocaleString()} of ${this.view.all().length.toLocaleString()} readings`;
     this.more.hidden = rows.length === listed.length;
     this.more.textContent = `all ${listed.length.toLocaleString()} rows`;
+    const open = this.body.children[at], { rows: box } = this;
+    if (!open) return;
+    if (open.offsetTop < box.scrollTop + 30 || open.offsetTop > box.scrollTop + box.clientHeight - 40) box.scrollTop = open.offsetTop - box.clientHeight / 2;
+    if (hasFocus) open.focus({ preventScroll: true });
+  }
+
+  key(event) {
+    const next = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[event.key];
+    const row = next ? event.target.closest("tr")[next] : event.key === "Enter" && event.target.closest("tr");
+    if (!row) return;
+    event.preventDefault();
+    row.focus({ preventScroll: true });
+    row.click();
   }
 
   row(e) {
     const isClosed = e.pack === null; // no room in this page
-    const open = () => isClosed || this.open(e);
+    const open = () => isClosed || this.view.set({ key: e.key, turn: undefined });
+    const verdict = e.right ? "ma-row-right" : "ma-row-wrong";
     const cells = this.columns.map(([name, value]) => {
       const words = number(value(e)), text = String(words);
       return make("td", { class: typeof value(e) === "number" ? "ma-number" : null, title: text.length > 60 ? text : null }, text.length > 60 ? `${text.slice(0, 59)}…` : text);
     });
-    const key = (event) => event.key === "Enter" && open();
-    return make("tr", { tabindex: "0", class: `${e.right ? "ma-row-right" : "ma-row-wrong"}${isClosed ? " ma-row-closed" : ""}`, title: isClosed ? "not in this page" : null, onclick: open, onkeydown: key }, ...cells);
+    const attributes = { tabindex: "0", "aria-selected": String(e.key === this.view.state.key), title: isClosed ? "not in this page" : null, onclick: open };
+    return make("tr", { ...attributes, class: isClosed ? `${verdict} ma-row-closed` : verdict }, ...cells);
   }
 
   csv() {

@@ -115,8 +115,9 @@ def test_filters_search_and_two_readings_side_by_side(page: Page, readings: Read
     expect(right).to_contain_text("in memory")
     for label, value, count in [
         ("fate", "noted and lost", "1 of 1"), ("fate", "read but never noted", "1 of 1"), ("fate", "", "2 of 4"),
-        ("score", "right", "1 of 1"), ("score", "", "4 of 4"), ("reader", "blind", "1 of 1"), ("reader", "", "3 of 4"),
-        ("length", "8", "1 of 1"), ("length", "", "2 of 4"), ("fate", "memory cut at its limit", "none"),
+        ("answer", "right", "1 of 1"), ("answer", "", "4 of 4"),
+        ("reader", "blind", "1 of 1"), ("reader", "", "3 of 4"), ("length", "8", "1 of 1"),
+        ("length", "", "2 of 4"), ("fate", "memory cut at its limit", "none"),
     ]:  # fmt: skip
         page.get_by_label(label, exact=True).select_option(value)
         expect(page.locator(".ma-count")).to_have_text(count)
@@ -151,31 +152,58 @@ def saved_page(page: Page, readings: Readings, folder: Path) -> None:
 
 def test_a_row_of_the_table_opens_its_reading_by_a_link(page: Page, readings: Readings, tmp_path: Path):
     saved_page(page, readings, tmp_path)
-    table = page.locator(".ma-readings")
-    expect(table.locator("tbody tr")).to_have_count(5)
-    table.get_by_label("line in the table").select_option("warm start")
-    table.get_by_label("answers in the table").select_option("wrong")
+    table = page.locator(".ma-readings").first
+    page.get_by_label("policy", exact=True).select_option("")
+    rows = table.locator(".ma-rows tbody tr")
+    expect(rows).to_have_count(5)
+    page.get_by_label("policy", exact=True).select_option("warm start")
+    page.get_by_label("answer", exact=True).select_option("wrong")
     table.get_by_role("button", name="turns").click()
-    expect(table.locator("small")).to_have_text("2 of 5 readings")
-    assert table.locator("tbody tr td:nth-last-child(3)").all_inner_texts() == ["9", "21"]
+    expect(table.locator("small")).to_have_text("3 of 5 readings")
+    assert table.locator(".ma-rows tbody tr td:nth-last-child(3)").all_inner_texts() == ["1", "9", "21"]
     with page.expect_download() as saved:
         table.get_by_role("button", name="CSV").click()
     found = pd.read_csv(saved.value.path())
     assert found[["example", "answer", "right answer", "turns"]].values.tolist() == [
-        ["third", 7, 4711, 9], ["first", 9, 4711, 21],
+        ["first", 9, 4711, 1], ["third", 7, 4711, 9], ["first", 9, 4711, 21],
     ]  # fmt: skip
-    table.locator("tbody tr").first.click()
-    expect(page.get_by_label("reading", exact=True).locator("option:checked")).to_contain_text("✗ third")
+    rows.first.click()
+    page.keyboard.press("ArrowDown")
+    chosen = page.get_by_label("reading", exact=True).locator("option:checked")
+    expect(chosen).to_contain_text("✗ third")
+    expect(table.locator("tr[aria-selected=true]")).to_be_focused()
     page.locator(".ma-inspector").focus()
     page.keyboard.press("Home")
-    expect(page.locator(".ma-detail").first).to_have_attribute("data-turn", "1")
+    page.get_by_label("changes since turn").fill("3")
+    page.keyboard.press("Tab")
+    page.locator(".ma-inspector").focus()
     page.keyboard.press("ArrowRight")
     expect(page.locator(".ma-detail").first).to_have_attribute("data-turn", "2")
     link = page.url
     page.goto("about:blank")
     page.goto(link)
     expect(page.locator(".ma-detail").first).to_have_attribute("data-turn", "2")
+    expect(chosen).to_contain_text("✗ third")
+    expect(page.get_by_label("answer", exact=True)).to_have_value("wrong")
+    expect(page.get_by_label("changes since turn")).to_have_value("3")
+
+
+def test_a_score_opens_its_readings(page: Page, readings: Readings, tmp_path: Path):
+    saved_page(page, readings, tmp_path)
+    scores = page.locator(".ma-scores")
+    expect(scores.locator("tbody tr")).to_have_count(3)  # two policies, and a reader of one of them
+    row = scores.locator("tbody tr", has=page.get_by_text("warm start", exact=True))
+    expect(row.get_by_role("button")).to_have_text(
+        ["0.0 % (n=1)", "1 wrong", "100.0 % (n=1)", "0.0 % (n=1)", "1 wrong"]
+    )
+    row.get_by_role("button", name="wrong").first.click()
+    for label, value in {"policy": "warm start", "reader": "overwrite", "length": "8", "answer": "wrong"}.items():
+        expect(page.get_by_label(label, exact=True)).to_have_value(value)
+    expect(page.locator(".ma-rows tbody tr")).to_have_count(1)
+    expect(page.locator(".ma-inspector")).to_be_focused()
     expect(page.get_by_label("reading", exact=True).locator("option:checked")).to_contain_text("✗ third")
+    page.keyboard.press("End")
+    expect(page.locator(".ma-detail").first).to_have_attribute("data-turn", "9")
 
 
 PLAYED_KERNEL = """async ([script, state]) => {
