@@ -129,7 +129,8 @@ def _as_they_are(
     for example in read():
         if example:
             answers = set(map(str.casefold, example.answers))
-            before = earlier.setdefault((example.question, hash(example.document)), answers)
+            same = (" ".join(example.question.casefold().split()), hash(example.document.strip()))
+            before = earlier.setdefault(same, answers)
             contradicting += before.isdisjoint(answers)
             example = replace(example, id=example.metadata["question_id"], document="", evidence=())
         found.append(example)

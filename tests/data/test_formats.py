@@ -234,9 +234,10 @@ def test_a_record_of_no_clear_meaning_is_refused_with_its_number(record, named, 
 def test_records_inside_one_object_are_read_and_contradictions_are_counted(tmp_path):
     same = {"question": "Who?", "document": "d"}
     found = [same | {"answers": [answer]} for answer in ("Ada", "Odo", "ada")]
+    found.append({"question": " who?", "document": "d\n", "answers": ["Ida"]})
     (tmp_path / "mine.json").write_text(json.dumps({"data": found}, indent=1))
     selected, _ = convert("plain", tmp_path / "mine.json", Selection())
-    assert len(selected.questions) == 3 and selected.summary().startswith("1 with other answers")
+    assert len(selected.questions) == 4 and selected.summary().startswith("2 with other answers")
 
 
 def test_records_without_an_answer_are_left_out_and_counted_and_fields_named(tmp_path, capsys, monkeypatch):
