@@ -62,7 +62,7 @@ def test_a_question_of_another_data_set_is_known_by_its_text(tmp_path):
     with pytest.raises(ValueError, match="2 in another data set"):
         convert("plain", [train], apart)
     copy = as_lines(tmp_path / "copy" / "train.jsonl", ("q7?", "d7"))
-    with pytest.raises(ValueError, match="the id 'train-1' comes twice"):
+    with pytest.raises(ValueError, match="the id 'train-1'"):
         convert("plain", [train, copy], Selection())
     with pytest.raises(ValueError, match="length"):
         convert("plain", [train], Selection(), length=Length(documents=3))
