@@ -80,6 +80,7 @@ REFUSED = {
     "verl.trainer.total_training_steps=0": "total_training_steps",
     f"verl.{ROLLOUT}.n=1": "rollout.n",
     f"verl.{MINI_BATCH}=48": "ppo_mini_batch_size must divide",
+    f"verl.{ROLLOUT}.temperature=0.0": "rollout.temperature must be a number above 0",
     "verl.trainer.nnodes=2": "cluster.address",
     "verl.algorithm.adv_estimator=rloo": "algorithm.adv_estimator",
     "verl.reward.custom_reward_function.path=my.py": "reward.custom_reward_function.path",

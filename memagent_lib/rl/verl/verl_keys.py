@@ -92,6 +92,9 @@ def completed(chosen: Mapping[str, Any]) -> dict[str, Any]:
         least = 2 if name == ROLLOUTS else 1  # a rollout is compared with the others of its group
         if not isinstance(number, int) or number < least:
             raise ValueError(f"verl.{name} must be a whole number of at least {least}, got {number!r}")
+    temperature = values[f"{ROLLOUT}.temperature"]
+    if not isinstance(temperature, int | float) or temperature <= 0:  # at 0, all rollouts of a prompt are the same
+        raise ValueError(f"verl.{ROLLOUT}.temperature must be a number above 0, got {temperature!r}")
     if values[PROMPTS] % values.get(MINI_BATCH, values[PROMPTS]):
         raise ValueError(f"verl.{MINI_BATCH} must divide {PROMPTS} = {values[PROMPTS]}, got {values[MINI_BATCH]}")
     if values[REUSE_LOGPROBS] and mini_batches(values) > 1:
