@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from threading import Timer
 
 from tqdm import tqdm
@@ -18,6 +19,11 @@ PATIENCE_S = 2.0
 """How long work may take before anything is displayed."""
 LOG_EVERY_S = 30.0
 _WIDEST_NOTE = 60
+
+
+def time_left(seconds: float) -> str:
+    """Return a time left as the end of a line; "" if it is not known or nothing is left."""
+    return f", about {timedelta(seconds=round(seconds))} left" if seconds >= 1 else ""
 
 
 class StatusLine(tqdm):

@@ -9,6 +9,7 @@ import base64
 import io
 import math
 import re
+import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from memagent_lib.pages import Page, render
 from memagent_lib.paths import display
 from memagent_lib.plots import colours_of
 from memagent_lib.rl import Credited, RunFolder, TrainingRun, TrainingState, TrainingStatus, attach, rollout_files
+from memagent_lib.status_line import time_left
 
 MOST_ROLLOUTS = 24
 _LOG_BYTES = 64 << 10
@@ -60,7 +62,10 @@ def report(run: TrainingRun | str | Path) -> Page:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The state of a run at one moment. ``points`` has the (step, value) pairs of every metric."""
+    """The state of a run at one moment. ``points`` has the (step, value) pairs of every metric.
+
+    ``due`` has about when the next step and the last one are done, in seconds since the epoch; 0 if that is not known.
+    """
 
     folder: Path
     status: TrainingStatus
@@ -69,6 +74,7 @@ class Progress:
     rollouts: tuple[Result, ...] = ()
     log: str = ""
     """The end of the log of a run that failed."""
+    due: Sequence[float] = (0, 0)
 
 
 class Follower:
@@ -89,6 +95,7 @@ class Follower:
             rollouts=self._once(
                 "rollouts", [*rollout_files(self.folder.traces), *self.folder.credit.glob("*")], self._rollouts
             ),
+            due=self._once("due", [self.folder.metrics], lambda: self.folder.due(status.steps)),
             log=_end_of(self.folder.log) if status.state in (TrainingState.FAILED, TrainingState.DIED) else "",
         )
 
@@ -141,7 +148,7 @@ def _end_of(log: Path) -> str:
 
 def outcome(status: TrainingStatus) -> str:
     """Return a run's state as one line of text."""
-    parts = [f"{status.state}: step {status.step} of {status.steps}"]
+    parts = [f"{status.state}: {status.progress}"]
     if status.reward is not None:
         parts.append(f"reward {status.reward:.3f}")
     if status.error:
@@ -164,6 +171,7 @@ def head(progress: Progress) -> Markup:
         status=status,
         outcome=outcome(status),
         stopping=progress.stopping,
+        left=[time_left(due - time.time()) for due in progress.due],
         folder=display(progress.folder),
         share=f"{status.step / max(1, status.steps):.1%}",
         log=progress.log,

@@ -17,7 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
+from statistics import mean
 from typing import Any, NamedTuple
 
 from memagent_lib.data import data_hash
@@ -64,7 +66,8 @@ class TrainingState(StrEnum):
 class TrainingStatus:
     """The status of a run at one moment.
 
-    ``reward`` is the mean score of the last step's rollouts.
+    ``reward`` is the mean score of the last step's rollouts, and ``waits_for`` names what a run that has no step yet is
+    waiting for.
     """
 
     state: TrainingState
@@ -74,6 +77,11 @@ class TrainingStatus:
     error: str = ""
     pid: int = 0
     mlflow_run: str = ""
+    waits_for: str = ""
+
+    @property
+    def progress(self) -> str:
+        return f"waiting for {self.waits_for}" if self.waits_for else f"step {self.step} of {self.steps}"
 
 
 class Checkpoint(NamedTuple):
@@ -100,6 +108,7 @@ class RunFolder:
         self.log = path / "log.txt"
         self.error = path / "error.txt"
         self.stop_request = path / "stop"
+        self.waits_for = path / "waits_for.txt"  # what the training process is waiting for before its first step
         self.mlflow_note = path / "mlflow_run.txt"  # the id of the MLflow run to which attempts to train this run log
         self.metrics = path / "metrics.jsonl"  # a line per step, {"step", "time", "metrics"}, with all that verl logged
         self.verl_metrics = path / "metrics.part.jsonl"  # what verl itself logs; emptied whenever verl starts
@@ -165,9 +174,23 @@ class RunFolder:
             raise MissingFile(f"no training run at {self.path}; `memagent train` or notebook 04_train starts one")
         try:
             record = json.loads((self.path / STATUS_FILE).read_text(encoding="utf-8"))
-            return TrainingStatus(**record | {"state": TrainingState(record["state"])})
+            status = TrainingStatus(**record | {"state": TrainingState(record["state"])})
         except (ValueError, TypeError, LookupError) as broken:
             raise RunError(f"{self.path / STATUS_FILE} is not a status that memagent wrote ({broken})") from broken
+        waits = status.state is TrainingState.STARTING and self.waits_for.is_file()
+        return replace(status, waits_for=self.waits_for.read_text(encoding="utf-8")) if waits else status
+
+    def due(self, steps: int) -> tuple[float, float]:
+        """Return about when the next of ``steps`` and the last are done, as seconds since the epoch; 0 if not known.
+
+        A step takes the mean time of those before it. The longest may be a pause between two attempts, and is left out.
+        """
+        rows = self.rows()
+        times = sorted(after["time"] - before["time"] for before, after in pairwise(rows))
+        if not times or rows[-1]["step"] >= steps:
+            return 0, 0
+        step_s = mean(times[:-1] or times)
+        return rows[-1]["time"] + step_s, rows[-1]["time"] + step_s * (steps - rows[-1]["step"])
 
     def lock(self) -> int:
         """Lock the run and return the lock's descriptor; processes that inherit it hold the lock too.

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ import psutil
 
 from memagent_lib.system import OWN_KERNEL, SESSION
 
+NOTE_EVERY_S = 30.0
 STOP_GRACE_S = 100.0  # a cell that stops a training run waits for a checkpoint
 
 
@@ -45,9 +46,10 @@ class JobOutcome:
     error: str | None = None
 
 
-def run_jobs(jobs: Iterable[NotebookJob], workers: int) -> Iterator[JobOutcome]:
+def run_jobs(jobs: Iterable[NotebookJob], workers: int, note: Callable[[], None]) -> Iterator[JobOutcome]:
     """Run jobs in order, up to ``workers`` at a time, and yield each outcome. A job is taken when a worker is free.
 
+    ``note`` is called whenever no job has ended for :data:`NOTE_EVERY_S` seconds.
     An exception, such as Ctrl-C, first interrupts the running cells and waits for them; a second one kills them.
     """
     waiting = iter(jobs)
@@ -62,7 +64,9 @@ def run_jobs(jobs: Iterable[NotebookJob], workers: int) -> Iterator[JobOutcome]:
                     running.add(pool.submit(run_notebook, job))
                 if not running:
                     return
-                done, running = wait(running, return_when=FIRST_COMPLETED)
+                done, running = wait(running, NOTE_EVERY_S, FIRST_COMPLETED)
+                if not done:
+                    note()
                 yield from (future.result() for future in done)
         except BaseException:
             stopping.set()

@@ -10,14 +10,20 @@ from __future__ import annotations
 import fcntl
 import itertools
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
+from memagent_lib.errors import MissingFile
 from memagent_lib.paths import absolute, root, write_atomically
+from memagent_lib.rl import RunError, RunFolder
+from memagent_lib.status_line import time_left
 from memagent_lib.sweeps.notebook_jobs import JobOutcome, NotebookJob, run_jobs
 from memagent_lib.sweeps.specification import PointState, SweepError, SweepPoint, SweepSpec, plan
 from memagent_lib.system import terminable
@@ -99,20 +105,37 @@ class _SweepRun:
         runs: dict[Path, Run] = {}
 
         def jobs() -> Iterator[NotebookJob]:
-            for output, point in todo.items():
+            for output, point in list(todo.items()):
                 run = runs[output] = self._start(point)
                 own = {"tracking": self.experiment.uri, "run_id": run.id, "point": point.file_name}
                 declared = {name: value for name, value in own.items() if name in point.declared}
                 yield NotebookJob(point.notebook, output, point.parameters | declared, root())
 
+        note = partial(self._say_what_runs, points, todo, runs)
         try:
-            with closing(run_jobs(jobs(), self.spec.workers)) as outcomes:
+            with closing(run_jobs(jobs(), self.spec.workers, note)) as outcomes:
                 for outcome in outcomes:
-                    self._finish(todo[outcome.job.output], runs.pop(outcome.job.output), outcome)
+                    self._finish(todo.pop(outcome.job.output), runs.pop(outcome.job.output), outcome)
         finally:
             for run in runs.values():
                 with suppress(TrackingError):  # the first failure is the one to raise
                     run.end(RunStatus.KILLED)
+
+    def _say_what_runs(
+        self, points: Sequence[SweepPoint], todo: Mapping[Path, SweepPoint], runs: Mapping[Path, Run]
+    ) -> None:
+        """Print which points of a stage run, and about how long they take, where anything tells that.
+
+        It is told by the steps of a training that runs, and by the points of the stage that have finished.
+        """
+        running = [point for output, point in todo.items() if output in runs]
+        note = "; ".join(f"{point.name}{_steps(point)}" for point in running)
+        took = [state["seconds"] for state in map(_state, points) if state["status"] == PointState.FINISHED]
+        if took:
+            spent = sum(min(mean(took), time.time() - point.record.stat().st_mtime) for point in running)
+            left = (len(todo) * mean(took) - spent) / min(len(todo), self.spec.workers)
+            note += f"; {len(todo)} points of {points[0].stage}{time_left(left)}"
+        print(f"[{self.count}] running: {note}", flush=True)
 
     def _has_finished(self, point: SweepPoint) -> bool:
         finished = _state(point)["status"] == PointState.FINISHED and point.output.exists()
@@ -142,6 +165,15 @@ class _SweepRun:
 
     def _say(self, point: SweepPoint, how: str) -> None:
         print(f"[{self.count}] {point.name} {how}", flush=True)
+
+
+def _steps(point: SweepPoint) -> str:
+    """Return the step of the training in the point's folder ``out`` and the time left, or "" if there is none."""
+    run = RunFolder(absolute(point.parameters.get("out", "")))
+    with suppress(MissingFile, RunError):
+        status = run.status()
+        return f": {status.progress}{time_left(run.due(status.steps)[1] - time.time())}"
+    return ""
 
 
 def sweep_frame(folder: str | Path) -> pd.DataFrame:

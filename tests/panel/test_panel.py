@@ -115,6 +115,18 @@ def test_a_rollout_has_what_it_was_trained_with(running: RunFolder, lost: Result
     assert "left out" in pages["p_1"]
 
 
+def test_the_time_left_comes_from_the_run_s_own_steps(running: RunFolder) -> None:
+    assert running.due(10) == (1004, 1010) and running.due(3) == (0, 0)
+    now = time.time()
+    with running.metrics.open("a") as file:  # the longest step is no measure: a pause may be in it
+        file.write(json.dumps({"step": 4, "time": now, "metrics": {}}) + "\n")
+    assert running.due(10) == (now + 1, now + 6)
+    running.waits_for.write_text("Ray")
+    assert running.status().progress == "step 3 of 10"
+    running.write_status(TrainingStatus(state=TrainingState.STARTING, steps=10))
+    assert "starting: waiting for Ray" in report(running.path).title
+
+
 def test_a_run_without_its_lock_has_died(run: RunFolder) -> None:
     assert Follower(run).look().status.state is TrainingState.DIED
     run.stop_request.touch()

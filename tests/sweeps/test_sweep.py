@@ -18,7 +18,7 @@ from waiting import has_ended, wait_for
 from memagent_lib.cli import main
 from memagent_lib.paths import PACKAGE
 from memagent_lib.provenance import code_hash
-from memagent_lib.sweeps import SweepError, SweepSpec, SweepStage, gather_sweep, run_sweep
+from memagent_lib.sweeps import SweepError, SweepSpec, SweepStage, gather_sweep, notebook_jobs, run_sweep
 from memagent_lib.sweeps.runner import only_sweep_in
 from memagent_lib.sweeps.specification import notebook_parameters, plan
 from memagent_lib.tracking import Experiment, TrackingError, load_runs
@@ -186,6 +186,17 @@ if not pathlib.Path(folder, 'mended').exists():
     assert lines(workspace) == ["1", "2", "2", "3", "3"] and lines(workspace, "later") == ["1"]
     statuses = load_runs(Experiment.open(workspace), "params.x = '2'")["status"].tolist()
     assert statuses == ["FINISHED", "FAILED"]
+
+
+def test_a_note_names_what_runs_and_the_time_left_that_finished_points_tell(
+    notebook, spec, capsys, monkeypatch
+) -> None:
+    monkeypatch.setattr(notebook_jobs, "NOTE_EVERY_S", 0.2)
+    assert run_sweep(spec(SweepStage(name="grid", notebook=notebook(APPEND), grid={"x": [1, 2, 3]}), workers=1)).ok
+    notes = [line for line in capsys.readouterr().out.splitlines() if "running" in line]
+    assert notes[0] == "[0/3] running: grid x=1"
+    first = next(note for note in notes if "x=2" in note)
+    assert re.fullmatch(r"\[1/3\] running: grid x=2; 2 points of grid, about \d:\d\d:\d\d left", first)
 
 
 @pytest.mark.parametrize(

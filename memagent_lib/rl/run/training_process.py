@@ -27,6 +27,7 @@ END_WAIT_S = 30
 
 def train(recipe: Recipe, folder: RunFolder, device: str) -> None:
     """Train the recipe in this process to its last step. Errors of verl and Ray are not caught."""
+    write_atomically(folder.waits_for, "Ray")
     write_agent_file(folder)
     verl = load_composed(folder)
     arguments = init_arguments(recipe, folder, device, verl)
@@ -37,7 +38,7 @@ def train(recipe: Recipe, folder: RunFolder, device: str) -> None:
     else:
         join_cluster(recipe, arguments)
     try:
-        fit(verl, device)
+        fit(verl, device, folder)
     except BaseException:
         session = None  # the logs there may explain the failure
         raise
@@ -104,13 +105,14 @@ def join_cluster(recipe: Recipe, arguments: dict[str, Any]) -> None:
         raise RunError(f"the cluster at {recipe.cluster.address} has {found} GPUs and the run needs {wanted}")
 
 
-def fit(verl: Any, device: str) -> None:
+def fit(verl: Any, device: str, folder: RunFolder) -> None:
     """Build verl's trainer and its manager of rollouts, and train. verl's task runner does the same in a Ray actor."""
     import transfer_queue as tq
     from omegaconf import OmegaConf
 
     from memagent_lib.rl.trainer import MemAgentTrainer
 
+    write_atomically(folder.waits_for, "the engines and the trainer")
     verl.transfer_queue.enable = True
     OmegaConf.resolve(verl)
     if device == "cpu":
@@ -125,7 +127,9 @@ def fit(verl: Any, device: str) -> None:
             from memagent_lib.rl.verl.cpu_rollouts import manager_of
         else:
             from memagent_lib.rl.agent_loop import manager_of
-        trainer.fit(asyncio.run(manager_of(verl, trainer)))
+        manager = asyncio.run(manager_of(verl, trainer))
+        write_atomically(folder.waits_for, "the first " + ("validation" if verl.trainer.val_before_train else "step"))
+        trainer.fit(manager)
     finally:
         tq.close()
 

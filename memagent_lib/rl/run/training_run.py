@@ -139,7 +139,7 @@ def _prepare(recipe: Recipe, folder: RunFolder, device: str, resume: bool) -> No
     remove_unfinished(folder)
     if last:
         write_atomically(folder.checkpoint_note, str(step))
-    for leftover in (folder.stop_request, folder.error, folder.verl_metrics):
+    for leftover in (folder.stop_request, folder.error, folder.verl_metrics, folder.waits_for):
         leftover.unlink(missing_ok=True)
     if not last:
         folder.mlflow_note.unlink(missing_ok=True)  # the recipe may be another one, and MLflow changes no parameter
