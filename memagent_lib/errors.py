@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 
 class UserError(Exception):
@@ -31,6 +32,14 @@ def nearest(name: object, known: Iterable[object]) -> str:
     """Return the end of a message about an unknown name, ``; did you mean 'NAME'?``, or "" if no known name is near."""
     near = get_close_matches(str(name), map(str, known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def nearest_path(path: str | Path) -> str:
+    """Return what :func:`nearest` does, for a file or folder that is not there, from the names beside it."""
+    missing = Path(path).absolute()
+    while not missing.parent.exists():
+        missing = missing.parent
+    return nearest(missing.name, (beside.name for beside in missing.parent.glob("*")))
 
 
 def is_user_error(error: BaseException) -> bool:

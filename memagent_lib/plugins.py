@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from memagent_lib.errors import MissingFile, UserError, nearest
+from memagent_lib.errors import MissingFile, UserError, nearest, nearest_path
 from memagent_lib.paths import input_path, root, shipped
 
 SEPARATOR = ".py:"
@@ -54,7 +54,7 @@ def plugin_file(name: str) -> Path:
     """Return the path of the file in ``FILE.py:NAME``, looked up by :func:`~memagent_lib.paths.input_path`."""
     file = input_path(name.rpartition(":")[0]).resolve()
     if not file.is_file():
-        raise MissingFile(f"no file {file}, which {name!r} names; give FILE.py:NAME")
+        raise MissingFile(f"no file {file}, which {name!r} names; give FILE.py:NAME{nearest_path(file)}")
     return file
 
 

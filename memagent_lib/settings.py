@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from memagent_lib.errors import UserError, nearest
+from memagent_lib.errors import UserError, nearest, nearest_path
 
 T = TypeVar("T")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_.-]+")
@@ -74,7 +74,7 @@ def read_toml(path: str | Path, what: str) -> dict[str, Any]:
     """
     path = Path(path)
     if not path.is_file():
-        raise SettingsError(f"no {what} at {path}")
+        raise SettingsError(f"no {what} at {path}{nearest_path(path)}")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # editors of Windows write a byte order mark
     except UnicodeDecodeError as broken:

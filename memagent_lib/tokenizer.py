@@ -20,7 +20,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from memagent_lib.errors import MissingFile
+from memagent_lib.errors import MissingFile, nearest_path
 from memagent_lib.thinking import Thoughts, special_marks
 
 LONG_TOKENS = 250
@@ -102,7 +102,8 @@ class Tokenizer:
         if Path(model).is_dir():
             return cls._of_folder(Path(model))
         if looks_like_path(model):
-            raise MissingFile(f"no model folder {str(model)!r}; give a folder with tokenizer.json, or a hub name")
+            fix = f"give a folder with tokenizer.json, or a hub name{nearest_path(model)}"
+            raise MissingFile(f"no model folder {str(model)!r}; {fix}")
         from huggingface_hub import snapshot_download
 
         try:

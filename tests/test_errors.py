@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from memagent_lib.backends import open_backend
+from memagent_lib.data import load
 from memagent_lib.data.tasks.catalog import preset
+from memagent_lib.errors import MissingFile, nearest_path
 from memagent_lib.prompts import Budget, Template
 from memagent_lib.readers import reader_named
 from memagent_lib.settings import parse
@@ -42,10 +45,20 @@ def test_an_error_from_elsewhere_keeps_its_traceback(notebook_shell, cell: str, 
     assert "Traceback" in capsys.readouterr().out
 
 
+def test_a_missing_file_gets_the_nearest_name_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "test_16.parquet").touch()
+    for path, near in (("tset_16.parquet", "test_16.parquet"), ("reslts/rows/x.jsonl", "results")):
+        assert nearest_path(tmp_path / path) == f"; did you mean {near!r}?"
+    with pytest.raises(MissingFile, match=r"did you mean 'test_16\.parquet'\?$"):
+        load(tmp_path / "tset_16.parquet")
+
+
 @pytest.mark.parametrize(
     ("find", "near"),
     [
         (lambda: reader_named("overwrit"), "overwrite"),
+        (lambda: reader_named("gatd"), "gated"),
         (lambda: preset("multihop2"), "multihop_2"),
         (lambda: Template.load("chunkfirst"), "chunk_first"),
         (lambda: open_backend("vlm", "nowhere"), "vllm"),

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memagent_lib.errors import MissingFile, one_line
+from memagent_lib.errors import MissingFile, nearest_path, one_line
 from memagent_lib.paths import replacing, require_replaceable, shortest_ends
 from memagent_lib.scoring import judge_named
 from memagent_lib.text import Tokenizer
@@ -314,7 +314,8 @@ def _checked(path: str | Path) -> Path:
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; name the files of examples in it, as {path}/*.parquet")
     if not path.is_file():
-        raise MissingFile(f"no examples at {path}; make some with: memagent data TASK --out {shlex.quote(str(path))}")
+        fix = f"make some with: memagent data TASK --out {shlex.quote(str(path))}"
+        raise MissingFile(f"no examples at {path}; {fix}{nearest_path(path)}")
     with naming_errors(path, "a file of examples"):
         found = pq.read_schema(path).names
     missing = [name for name in COLUMNS if name not in found]

@@ -17,7 +17,7 @@ from memagent_lib.data.examples import Example, naming_errors
 from memagent_lib.data.pools import Pool, read_once
 from memagent_lib.data.published_files import hotpot_pool, memagent_examples, ruler_examples, squad_pool
 from memagent_lib.data.records import own_examples, records
-from memagent_lib.errors import MissingFile, nearest
+from memagent_lib.errors import MissingFile, nearest, nearest_path
 from memagent_lib.plugins import shipped_module, shipped_names
 
 
@@ -79,7 +79,7 @@ def require_file(path: str | Path) -> None:
     if Path(path).is_dir():
         raise IsADirectoryError(f"{path} is a folder; name the files in it, as {path}/*.jsonl")
     if not Path(path).is_file():
-        raise MissingFile(f"no file at {path}; the files of other projects are not shipped with memagent")
+        raise MissingFile(f"no file at {path}; those of other projects are not shipped{nearest_path(path)}")
 
 
 def read_original(path: str | Path, form: str, **options: Any) -> Iterator[Example | None]:

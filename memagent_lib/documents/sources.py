@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from memagent_lib.documents.converters import convert
 from memagent_lib.documents.encodings import Converted, Unreadable
-from memagent_lib.errors import UserError
+from memagent_lib.errors import UserError, nearest_path
 
 MOST_WARNINGS = 10
 
@@ -76,7 +76,8 @@ class Document:
         paths = [Path(name) for name in names]
         missing = [str(name) for name in names if not (str(name) and Path(name).exists())]  # "" would be this folder
         if missing or not paths:
-            raise DocumentError(f"no file or folder {missing}; give at least one that exists (a pipe is not read)")
+            near = nearest_path(missing[0]) if missing else ""
+            raise DocumentError(f"no file or folder {missing}; give at least one that exists; a pipe is not read{near}")
         self.notes: list[str] = []
         """One line for each file that is not read, and for each gap in the text of others, such as a scanned page."""
         self._files: list[tuple[str, Converted]] = []

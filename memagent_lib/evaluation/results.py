@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memagent_lib.data import Example, Span
 from memagent_lib.diagnostics import Diagnosis, diagnose
-from memagent_lib.errors import MissingFile
+from memagent_lib.errors import MissingFile, nearest_path
 from memagent_lib.journal import append_record, digest, records
 from memagent_lib.plugins import plugin_hash
 from memagent_lib.provenance import VIEW_ROOMS, code_hash
@@ -386,7 +386,7 @@ def results_by_file(path: str | Path) -> dict[Path, list[Result]]:
     path = Path(path)
     files = sorted(file for file in path.glob("*.jsonl") if file.name != DOCUMENTS) if path.is_dir() else [path]
     if not files or not files[0].is_file():
-        raise MissingFile(f"no results at {path}")
+        raise MissingFile(f"no results at {path}{nearest_path(path)}")
     documents = _read_documents(files[0].parent / DOCUMENTS)
     return {
         file: [Result.from_record(record, documents.get(record["document"])) for record in records(file)]

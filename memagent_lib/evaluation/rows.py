@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memagent_lib.errors import MissingFile, UserError
+from memagent_lib.errors import MissingFile, UserError, nearest, nearest_path
 from memagent_lib.paths import absolute, lock_beside, replacing
 from memagent_lib.readers import BASELINES
 from memagent_lib.scoring import judge_name
@@ -134,7 +134,8 @@ def rows_of(rows: pd.DataFrame, name: str, reader: str = "") -> pd.DataFrame:
     found = exact if len(exact) else named
     if found["line"].nunique() != 1:
         known = ", ".join(map(repr, lines_of(found if len(found) else rows)))
-        raise ValueError(f"{line_name(name, reader or 'overwrite')!r} is not one line; choose from {known}")
+        near = nearest(line_name(name, reader or "overwrite"), lines_of(rows))
+        raise ValueError(f"{line_name(name, reader or 'overwrite')!r} is not one line; choose from {known}{near}")
     return found
 
 
@@ -146,7 +147,8 @@ def in_order(rows: pd.DataFrame, first: Sequence[str]) -> pd.DataFrame:
     names = rows[["policy", "variant", "line"]]
     missing = [name for name in first if not (names == name).any(axis=None)]
     if missing:
-        raise ValueError(f"no results of {', '.join(map(repr, missing))}; there are {', '.join(lines_of(rows))}")
+        known = f"{', '.join(lines_of(rows))}{nearest(missing[0], lines_of(rows))}"
+        raise ValueError(f"no results of {', '.join(map(repr, missing))}; there are {known}")
     policies = list(rows["policy"].unique())
     ranks = [
         (min([first.index(name) for name in row if name in first], default=len(first)), policies.index(row[0]))
@@ -223,7 +225,7 @@ def read_rows(folder: str | Path) -> pd.DataFrame:
     files = sorted([*folder.glob("*.parquet"), *folder.rglob("*=*/*.parquet")], key=lambda file: natural(str(file)))
     if not files:
         fix = "make some with: memagent evaluate DATA --out FOLDER, or with 03_evaluate"
-        raise MissingFile(f"no results in {folder}; {fix}")
+        raise MissingFile(f"no results in {folder}; {fix}{nearest_path(folder)}")
     frames = [_read(file).assign(point="" if file.parent == folder else file.parent.name) for file in files]
     return pd.concat(frames, ignore_index=True)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memagent_lib import paths
-from memagent_lib.errors import MissingFile
+from memagent_lib.errors import MissingFile, nearest_path
 from memagent_lib.models.adapters import CONFIG_FILE, is_adapter, merge, merged_hash
 from memagent_lib.models.cache import ModelError, cache_folder, file_hash, made_once, source_of
 from memagent_lib.models.gguf import converted
@@ -72,7 +72,7 @@ def find_model(model: str) -> str:
         return model
     file = paths.absolute(model)
     if not file.is_file():
-        raise MissingFile(f"no GGUF file {model!r}; give the path of one")
+        raise MissingFile(f"no GGUF file {model!r}; give the path of one{nearest_path(file)}")
     return str(converted(file.resolve()))
 
 

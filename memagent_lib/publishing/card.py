@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memagent_lib.errors import MissingFile, UserError
+from memagent_lib.errors import MissingFile, UserError, nearest_path
 from memagent_lib.evaluation import Rate, read_rows, summarise
 from memagent_lib.models import HUB_NAME, PUBLISHED, find_model, name_of
 from memagent_lib.paths import PACKAGE, input_path, root
@@ -44,7 +44,7 @@ class Policy:
         if started and run.status().state is not TrainingState.FINISHED:
             raise PublishingError(f"the run at {path} is {run.status().state}; finish it with memagent resume {path}")
         if not (folder / "config.json").is_file():
-            raise MissingFile(f"no policy at {path}; name the folder of a training run, or a model folder")
+            raise MissingFile(f"no policy at {path}; name a training run's folder, or a model's{nearest_path(found)}")
         return cls(folder, started)
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import replace
 from inspect import isgeneratorfunction
 
 from memagent_lib.errors import nearest
-from memagent_lib.plugins import PluginError, is_plugin, load_plugin, plugin_name, shipped_plugin
+from memagent_lib.plugins import PluginError, is_plugin, load_plugin, plugin_name, shipped_names, shipped_plugin
 from memagent_lib.readers.baselines import blind, full, retrieved, truncated
 from memagent_lib.readers.declaration import Reader
 from memagent_lib.readers.with_memory import map_merge, multislot, overwrite
@@ -28,8 +28,9 @@ def reader_named(name: str) -> Reader:
         return READERS[name]
     file = name if is_plugin(name) else shipped_plugin("readers", name)
     if file is None:
-        known = ", ".join(sorted(READERS))
-        raise ValueError(f"no reader {name!r}; choose from {known}, or give FILE.py:NAME{nearest(name, READERS)}")
+        known = sorted({*READERS, *shipped_names("readers")})
+        listed = ", ".join(known)
+        raise ValueError(f"no reader {name!r}; choose from {listed}, or give FILE.py:NAME{nearest(name, known)}")
     found = load_plugin(file)
     if isinstance(found, Reader):
         return replace(found, file=file)

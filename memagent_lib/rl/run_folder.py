@@ -23,7 +23,7 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 from memagent_lib.data import data_hash
-from memagent_lib.errors import MissingFile, UserError
+from memagent_lib.errors import MissingFile, UserError, nearest_path
 from memagent_lib.evaluation import Result
 from memagent_lib.journal import append_record
 from memagent_lib.models import WEIGHTS_FILE
@@ -171,7 +171,8 @@ class RunFolder:
 
     def _written_status(self) -> TrainingStatus:
         if not self.is_run:
-            raise MissingFile(f"no training run at {self.path}; `memagent train` or notebook 04_train starts one")
+            fix = "`memagent train` or notebook 04_train starts one"
+            raise MissingFile(f"no training run at {self.path}; {fix}{nearest_path(self.path)}")
         try:
             record = json.loads((self.path / STATUS_FILE).read_text(encoding="utf-8"))
             status = TrainingStatus(**record | {"state": TrainingState(record["state"])})

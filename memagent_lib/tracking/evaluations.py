@@ -23,6 +23,7 @@ import pandas as pd
 
 from memagent_lib.agent import Agent, open_agent
 from memagent_lib.backends import Sampling
+from memagent_lib.errors import nearest
 from memagent_lib.evaluation import (
     ALL_TASKS,
     COLUMNS,
@@ -299,10 +300,10 @@ def choose(
 ) -> pd.DataFrame:
     """Return the result rows of two evaluations, those of ``reader`` in the left one and ``other_reader`` in the right.
 
-    ``left`` and ``right`` name a run by the beginning of its id, or a policy, of which the newest evaluations with a
-    question in common are taken. Without ``right``, two readers of the left evaluation are compared; without
-    ``other_reader``, one reader of two evaluations. The column ``line`` differs between the two, even if both evaluate
-    the same policy.
+    ``left`` and ``right`` name a run by the beginning of its id, or a policy or variant, of which the newest
+    evaluations with a question in common are taken. Without ``right``, two readers of the left evaluation are compared;
+    without ``other_reader``, one reader of two evaluations. The column ``line`` differs between the two, even if both
+    evaluate the same policy.
     """
     rows, _ = evaluation_rows(experiment)
     other_reader = other_reader or reader
@@ -316,19 +317,25 @@ def choose(
             if lines[0] == lines[1] and not settings_in_words(both).any():  # nothing but the run tells them apart
                 both["policy"] += " " + both["run_id"].str[:6]
             return keyed(both)
+    unknown = [each for each in (reader, other_reader) if each not in set(rows["reader"])]
+    near = nearest(unknown[0], rows["reader"].unique()) if unknown else ""
     readers = " and ".join(dict.fromkeys((reader, other_reader)))
-    raise TrackingError(f"{left!r} and {right or left!r} have no question in common that {readers} has read")
+    raise TrackingError(f"{left!r} and {right or left!r} have no question in common that {readers} has read{near}")
 
 
 def _named(rows: pd.DataFrame, name: str) -> list[str]:
-    """Return the ids of the runs of a policy, or that begin with ``name``, newest first."""
-    runs = rows[["run_id", "policy"]].drop_duplicates()
+    """Return the ids of the runs of a policy or variant, or that begin with ``name``, newest first."""
+    runs = rows.drop_duplicates(["run_id", "policy"])
     found = runs[runs["policy"] == name]
+    if found.empty and len(runs):
+        variants = (runs["policy"] + ", " + settings_in_words(runs)).str.split(", ")
+        found = runs[[name.startswith(parts[0]) and {*name.split(", ")} <= {*parts} for parts in variants]]
     if found.empty and name:  # a policy called "a" is not every run whose id begins so
         found = runs[runs["run_id"].str.startswith(name)]
     if found.empty:
         known = ", ".join(map(repr, runs["policy"].unique())) or "none"
-        raise TrackingError(f"no evaluation {name!r}; there are {known}; 03_evaluate makes one")
+        near = nearest(name, runs["policy"].unique())
+        raise TrackingError(f"no evaluation {name!r}; there are {known}; 03_evaluate makes one{near}")
     return found["run_id"].tolist()
 
 

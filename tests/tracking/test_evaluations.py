@@ -56,7 +56,7 @@ def test_two_evaluations_are_taken_by_policy_or_run(workspace: Path, kept, lost)
     assert run_names(ledger, [first, again, second]) == {
         first: "before", again: f"after, run {again[:6]}", second: f"after, run {second[:6]}",
     }  # fmt: skip
-    with pytest.raises(TrackingError, match="'befor'"):
+    with pytest.raises(TrackingError, match=r"'befor'.* did you mean 'before'"):
         choose(ledger, "befor", "after")
 
 
@@ -100,6 +100,13 @@ def test_each_reader_of_each_policy_has_score_and_cost(board) -> None:
     mixed = board.assign(code=["1", "2", "1", "1"], judge=["boxed", "boxed", "contains", "boxed"])
     (note,) = different_kinds(mixed)
     assert "test_2.parquet" in note and "2 judges, 2 versions of the code" in note
+
+
+def test_a_variant_is_named_as_in_the_results_folder(board, workspace: Path) -> None:
+    rows = choose(Experiment.open(workspace), "guesses, memory 20", "knows, memory 60")
+    assert rows["policy"].unique().tolist() == ["guesses", "knows"]
+    with pytest.raises(TrackingError, match="knows, memory 20"):
+        choose(Experiment.open(workspace), "guesses", "knows, memory 20")
 
 
 def test_runs_whose_rows_are_missing_or_damaged_are_named(board, workspace: Path, tmp_path: Path) -> None:

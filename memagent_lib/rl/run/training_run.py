@@ -139,10 +139,11 @@ def _prepare(recipe: Recipe, folder: RunFolder, device: str, resume: bool) -> No
     remove_unfinished(folder)
     if last:
         write_atomically(folder.checkpoint_note, str(step))
-    for leftover in (folder.stop_request, folder.error, folder.verl_metrics, folder.waits_for):
+    for leftover in (folder.stop_request, folder.error, folder.verl_metrics):
         leftover.unlink(missing_ok=True)
     if not last:
         folder.mlflow_note.unlink(missing_ok=True)  # the recipe may be another one, and MLflow changes no parameter
     folder.write_recipe(recipe, device)
+    write_atomically(folder.waits_for, "the training process")
     leave_out_slow_imports(folder)
     folder.write_status(TrainingStatus(state=TrainingState.STARTING, step=step, steps=recipe.steps))
