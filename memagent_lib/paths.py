@@ -136,10 +136,7 @@ def require_apart(outputs: Mapping[str, str | Path | None], inputs: Iterable[str
             raise ValueError(f"{option} names {name}, which is read and would be overwritten; choose another file")
         folder = next((folder for folder in read if folder in path.parents), None)
         if folder:
-            raise ValueError(
-                f"{option} names {name}, which is in the folder {folder.name} that is read, so the next reading would "
-                "read it too; choose a file elsewhere"
-            )
+            raise ValueError(f"{option} names {name}, in the folder {folder.name} that is read; choose another")
 
 
 @contextmanager
@@ -255,10 +252,7 @@ def default_model() -> str:
         name = table.get("tool", {}).get("memagent", {}).get("model", "")
         if name:
             return model_path(name)
-    raise MissingFile(
-        f"no model is named, and {root()} has no pyproject.toml with a [tool.memagent] model; "
-        "give --model: a folder or a hub name, or make a folder with models: memagent init FOLDER"
-    )
+    raise MissingFile(f"no model is named, here or in {root()}/pyproject.toml; give --model, or memagent init FOLDER")
 
 
 def existing_parent(folder: Path) -> Path:

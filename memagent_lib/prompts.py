@@ -85,9 +85,7 @@ class Template:
         path = template_path(str(name))
         if not path.is_file():
             near = nearest(name, cls.shipped())
-            raise ValueError(
-                f"no template {str(name)!r}; choose from {', '.join(cls.shipped())}, or give a .toml file{near}"
-            )
+            raise ValueError(f"no template {str(name)!r}; give a .toml file or {', '.join(cls.shipped())}{near}")
         entries = read_toml(path, "template")
         # TOML's multi-line strings end in a line break, which no template wants.
         if not entries.pop("verbatim", False):
@@ -112,9 +110,8 @@ class Template:
         for kind in kinds:
             found = {part for _, part in _pieces(self.words(kind)) if part is not None}
             if found != kind.parts:
-                raise ValueError(
-                    f"template {self.name!r}: {kind} must use exactly {_braced(kind.parts)}, not {_braced(found)}"
-                )
+                use = f"must use exactly {_braced(kind.parts)}, not {_braced(found)}"
+                raise ValueError(f"template {self.name!r}: {kind} {use}")
 
     def words(self, kind: Kind) -> str:
         """Return the text for a kind of prompt, with the placeholders ``{question}``, ``{memory}`` and ``{chunk}``."""
@@ -166,9 +163,7 @@ class Encoder:
         self, tokenizer: Tokenizer, template: Template, budget: Budget, prompts: Mapping[Kind, int] | None = None
     ):
         if budget.thinking_tokens and tokenizer.thoughts.closed:
-            raise BudgetError(
-                f"thinking_tokens is {budget.thinking_tokens:,}, and the model's chat template switches thinking off"
-            )
+            raise BudgetError(f"thinking_tokens is {budget.thinking_tokens:,}, but the chat template has no thinking")
         self.tokenizer = tokenizer
         self.template = template
         self.budget = budget
@@ -244,10 +239,8 @@ class Encoder:
             return
         sizes = {"template": self.overhead(widest)} | self._sizes(widest, prompts[widest])
         terms = [f"{part} {size:,}" for part, size in (sizes | {"reply": self.reply_limit(widest)}).items()]
-        raise BudgetError(
-            f"a turn can need {needs[widest]:,} tokens ({' + '.join(terms)}) and {whose} allows {allowed:,}; lower "
-            "chunk_tokens or the budget's other sizes"
-        )
+        need = f"a turn can need {needs[widest]:,} tokens ({' + '.join(terms)})"
+        raise BudgetError(f"{need} and {whose} allows {allowed:,}; lower chunk_tokens or the budget's other sizes")
 
     def encode(self, prompt: Prompt) -> Request:
         """Return the request for ``prompt``.
@@ -257,10 +250,8 @@ class Encoder:
         # Checked separately, because a long question could use up the tokens that a short chunk leaves.
         tokens = len(self._ids(prompt.question))
         if tokens > self.budget.question_tokens:
-            raise BudgetError(
-                f"the question is {tokens:,} tokens and question_tokens allows {self.budget.question_tokens:,}; "
-                "shorten it or raise question_tokens"
-            )
+            most = self.budget.question_tokens
+            raise BudgetError(f"the question has {tokens:,} tokens, more than question_tokens, {most:,}; raise that")
         text = self.template.render(prompt)
         ids = self.tokenizer.chat(text, prompt.chunk.text.strip() if prompt.chunk else "")
         limit = self.prompt_limit(prompt.kind, prompt.memories)
@@ -340,9 +331,7 @@ def _pieces(words: str) -> tuple[tuple[str, str | None], ...]:
     pieces = []
     for literal, part, form, conversion in string.Formatter().parse(words):
         if form or conversion or part not in (None, *PARTS):
-            raise ValueError(
-                f"{{{part:.40}}} must be one of {_braced(PARTS)}; write {{{{ and }}}} for braces in the text"
-            )
+            raise ValueError(f"{{{part:.40}}} must be one of {_braced(PARTS)}; braces in the text are {{{{ and }}}}")
         pieces.append((literal, part))
     return tuple(pieces)
 

@@ -165,10 +165,8 @@ def require_packages(what: str, *modules: str, otherwise: str = "") -> None:
     """
     missing = [module for module in modules if find_spec(module) is None]
     if missing:
-        raise MissingPackage(
-            f"{what} needs packages that are not installed ({', '.join(missing)}); run {install_command()}, on Linux"
-            f"{otherwise}"
-        )
+        lacks = f"packages that are not installed ({', '.join(missing)})"
+        raise MissingPackage(f"{what} needs {lacks}; run {install_command()}, on Linux{otherwise}")
 
 
 def in_jupyter() -> bool:
@@ -275,9 +273,7 @@ def require_answer(address: str) -> None:
         host, _, port = canonicalize_bootstrap_address(address).rpartition(":")
         socket.create_connection((host.strip("[]"), int(port)), _ANSWER_WAIT_S).close()
     except (OSError, ValueError) as error:  # a name without a port is a ValueError
-        raise ClusterError(
-            f"no Ray cluster answers at {address} ({error}); the address {LOCAL!r} starts a Ray on this machine"
-        ) from error
+        raise ClusterError(f"no Ray cluster answers at {address} ({error}); {LOCAL!r} starts one here") from error
 
 
 def leave_room_for_sockets() -> None:

@@ -63,7 +63,7 @@ def test_a_file_that_is_read_is_never_written(tmp_path):
     for output in (document, tmp_path / "link", tmp_path / "notes" / ".." / "a.txt"):
         with pytest.raises(ValueError, match=r"^--html names .*, which is read and would be overwritten"):
             require_apart({"--html": output}, [document])
-    with pytest.raises(ValueError, match="which is in the folder notes that is read"):
+    with pytest.raises(ValueError, match="in the folder notes that is read"):
         require_apart({"--html": tmp_path / "notes" / "deep" / "page.html"}, [tmp_path / "notes"])
     with pytest.raises(ValueError, match=r"^--save and --html both name "):
         require_apart({"--save": tmp_path / "x", "--html": tmp_path / "x"}, [])

@@ -77,10 +77,8 @@ def require_room(request: Request, window: int) -> None:
     """Raise :class:`BackendError` if the prompt plus the longest allowed reply exceeds the model's window."""
     # Engines would truncate such a prompt or stop the reply early, some of them silently.
     if len(request.ids) + request.max_tokens > window:
-        raise BackendError(
-            f"the prompt is {len(request.ids):,} tokens with a reply of up to {request.max_tokens:,}, "
-            f"and the model's window is {window:,}; lower chunk_tokens or memory_tokens"
-        )
+        need = f"the prompt is {len(request.ids):,} tokens with a reply of up to {request.max_tokens:,}"
+        raise BackendError(f"{need}, and the model's window is {window:,}; lower chunk_tokens or memory_tokens")
 
 
 class Backend(Protocol):

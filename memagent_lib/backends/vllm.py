@@ -97,9 +97,7 @@ class VLLM:
             raise
         except Exception as failure:  # the base class of vLLM's errors changes with its versions
             if getattr(self._engine, "errored", False):  # AsyncLLM, whose engine process has ended
-                raise BackendUnavailable(
-                    f"vLLM's engine has ended ({failure}); run the same command again"
-                ) from failure
+                raise BackendUnavailable(f"vLLM has ended ({failure}); run the same command again") from failure
             raise BackendError(f"vLLM gave no reply: {failure}") from failure
         output = final.outputs[0]
         ids = tuple(output.token_ids)
@@ -246,9 +244,7 @@ class LoopEngine:
         """Empty the prefix cache. Raises ``RuntimeError`` if a running request still uses part of it."""
         # vLLM itself leaves the cache as it is then, and writes a line to its log.
         if not self.engine.reset_prefix_cache(reset_connector=reset_connector):
-            raise RuntimeError(
-                "the prefixes of earlier weights are still in use, so new replies would be read from them"
-            )
+            raise RuntimeError("prefixes of earlier weights are still in use, and new replies would be read from them")
 
     async def reset_mm_cache(self) -> None:
         self.engine.reset_mm_cache()

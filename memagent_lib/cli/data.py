@@ -52,10 +52,7 @@ def data(words: tuple[str, ...], listing: bool, form: str | None, out: str | Non
     if listing:
         _print_tasks(words[0] if words else None)
     elif not out or not words:
-        raise ValueError(
-            "nothing to make or no file to write to: memagent data TASK --out FILE.parquet, or "
-            "memagent data --from FORMAT FILE --out FILE.parquet; see memagent data --list"
-        )
+        raise ValueError("nothing to make: give TASK, or --from FORMAT FILE, and --out FILE.parquet; see --list")
     elif form:
         _convert(form, words, out, options)
     else:

@@ -314,8 +314,7 @@ def _checked(path: str | Path) -> Path:
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; name the files of examples in it, as {path}/*.parquet")
     if not path.is_file():
-        fix = f"make some with: memagent data TASK --out {shlex.quote(str(path))}"
-        raise MissingFile(f"no examples at {path}; {fix}{nearest_path(path)}")
+        raise MissingFile(f"no examples at {path}; `memagent data` makes some{nearest_path(path)}")
     with naming_errors(path, "a file of examples"):
         found = pq.read_schema(path).names
     missing = [name for name in COLUMNS if name not in found]

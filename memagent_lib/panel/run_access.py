@@ -70,10 +70,8 @@ def begin(config: Recipe, folder: str | Path, stop_at_exit: bool = False) -> Tra
         return launch(config, files.path, resume=True, stop_at_exit=stop_at_exit)
     changed = files.changed_inputs(resolved(config, files))
     if changed:
-        raise RunError(
-            f"the run in {files.path} is {state}, and {'; '.join(changed)}; to train with what is there now, choose "
-            "another folder or delete this one"
-        )
+        fix = "to train with what is there now, choose another folder or delete this one"
+        raise RunError(f"the run in {files.path} is {state}, and {'; '.join(changed)}; {fix}")
     if stop_at_exit:
         run.stop_at_exit()
     return run

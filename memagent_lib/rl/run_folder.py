@@ -171,8 +171,7 @@ class RunFolder:
 
     def _written_status(self) -> TrainingStatus:
         if not self.is_run:
-            fix = "`memagent train` or notebook 04_train starts one"
-            raise MissingFile(f"no training run at {self.path}; {fix}{nearest_path(self.path)}")
+            raise MissingFile(f"no training run at {self.path}; `memagent train` starts one{nearest_path(self.path)}")
         try:
             record = json.loads((self.path / STATUS_FILE).read_text(encoding="utf-8"))
             status = TrainingStatus(**record | {"state": TrainingState(record["state"])})

@@ -121,9 +121,7 @@ class _SweepRun:
                 with suppress(TrackingError):  # the first failure is the one to raise
                     run.end(RunStatus.KILLED)
 
-    def _say_what_runs(
-        self, points: Sequence[SweepPoint], todo: Mapping[Path, SweepPoint], runs: Mapping[Path, Run]
-    ) -> None:
+    def _say_what_runs(self, points: Sequence[SweepPoint], todo: Mapping[Path, SweepPoint], runs: Mapping) -> None:
         """Print which points of a stage run, and about how long they take, where anything tells that.
 
         It is told by the steps of a training that runs, and by the points of the stage that have finished.

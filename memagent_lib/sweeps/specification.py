@@ -220,9 +220,7 @@ def _require_effect(stage: SweepStage, point: SweepPoint) -> None:
         stale = sorted(_read(statement) & point.parameters.keys())
         if stale and made and not made & point.parameters.keys():
             made = ", ".join(sorted(made))
-            raise SweepError(
-                f"stage {stage.name} sets {stale[0]}, from whose default {made} is computed; set {made} too"
-            )
+            raise SweepError(f"stage {stage.name} sets {stale[0]}, whose default makes {made}; set {made} too")
     used, replaced = set(), set()
     for source in (source for source, kind, tags in cells if kind == "code" and "parameters" not in tags):
         for statement in _statements(source):

@@ -333,9 +333,8 @@ def _named(rows: pd.DataFrame, name: str) -> list[str]:
     if found.empty and name:  # a policy called "a" is not every run whose id begins so
         found = runs[runs["run_id"].str.startswith(name)]
     if found.empty:
-        known = ", ".join(map(repr, runs["policy"].unique())) or "none"
-        near = nearest(name, runs["policy"].unique())
-        raise TrackingError(f"no evaluation {name!r}; there are {known}; 03_evaluate makes one{near}")
+        known = runs["policy"].unique()
+        raise TrackingError(f"no evaluation {name!r}; there are {list(known) or 'none'}{nearest(name, known)}")
     return found["run_id"].tolist()
 
 

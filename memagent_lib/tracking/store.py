@@ -64,10 +64,8 @@ def prepare(uri: str) -> None:
         except (sqlite3.Error, OSError) as failure:
             raise TrackingError(f"the MLflow store {file} cannot be used: {failure}") from failure
     elif urlsplit(uri).username:
-        raise TrackingError(
-            "the address of the MLflow server has a user name, which would be logged with it; set "
-            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD instead"
-        )
+        fix = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD instead"
+        raise TrackingError(f"the address of the MLflow server has a user name, which would be logged with it; {fix}")
     elif uri.startswith("http"):
         _quieten()
         from mlflow.utils.credentials import get_default_host_creds

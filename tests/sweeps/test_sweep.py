@@ -222,7 +222,7 @@ def test_what_cannot_run_is_refused_before_anything_starts(notebook, spec, works
     [
         ("x: int = 1", "print('x')", "varies x, which no cell of one.ipynb reads"),
         ("x: int = 1", "x = 3\nprint(x)", "reads before it assigns it"),
-        ("x: int = 1\ny = x * 2", "print(x, y)", "from whose default y is computed"),
+        ("x: int = 1\ny = x * 2", "print(x, y)", "set y too"),
     ],
 )
 def test_a_parameter_without_effect_is_refused(notebook, spec, parameters: str, cell: str, named: str) -> None:

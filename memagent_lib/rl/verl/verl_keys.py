@@ -98,10 +98,8 @@ def completed(chosen: Mapping[str, Any]) -> dict[str, Any]:
     if values[PROMPTS] % values.get(MINI_BATCH, values[PROMPTS]):
         raise ValueError(f"verl.{MINI_BATCH} must divide {PROMPTS} = {values[PROMPTS]}, got {values[MINI_BATCH]}")
     if values[REUSE_LOGPROBS] and mini_batches(values) > 1:
-        raise ValueError(
-            f"verl.{REUSE_LOGPROBS} needs {MINI_BATCH} = {PROMPTS} = {values[PROMPTS]}: with more optimizer steps a "
-            "batch, the policy is no longer the one that sampled"
-        )
+        why = "with more optimizer steps a batch, the policy is no longer the one that sampled"
+        raise ValueError(f"verl.{REUSE_LOGPROBS} needs {MINI_BATCH} = {PROMPTS} = {values[PROMPTS]}: {why}")
     return values
 
 
