@@ -154,7 +154,7 @@ def check_data(path: str, recipe: Recipe) -> None:
         if reason:
             bad.append(f"{record['extra_info']['id']!r}: {reason}")
     if bad:
-        raise SettingsError(f"{path}: {len(bad):,} of {count(path):,} cannot be used: {'; '.join(bad[:MOST_NAMED])}")
+        raise SettingsError(f"{path}: {len(bad):,} of {count(path):,} examples unfit: {'; '.join(bad[:MOST_NAMED])}")
 
 
 def _fault(record: dict[str, Any], encoder: Encoder) -> str:
