@@ -70,6 +70,9 @@ class EvidenceHistory:
     fates: tuple[Fate | None, ...]
     captured: bool | None
     retained: bool | None
+    outcome: str = ""
+    """The last fate in words. A lost fact also has for how many turns it was in memory, and what replaced it there:
+    another value of its subject, another statement, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +112,14 @@ class Diagnosis:
         """
         after = list(zip(*(history.fates for history in self.histories), strict=True)) or [()] * len(self.fates)
         before = [(Fate.AHEAD,) * len(self.histories), *after]
+        here = Fate.IN_MEMORY
         shares = []
         for old_fates, new_fates in zip(before, after, strict=False):
             pairs = zip(old_fates, new_fates, strict=True)
-            shares.append(_share(new is Fate.IN_MEMORY for old, new in pairs if _is_up_to_turn(old, new)))
+            within_reach = [
+                (old, new) for old, new in pairs if old is here or (old is Fate.AHEAD and new in (here, Fate.MISSED))
+            ]
+            shares.append(_share(new is here for _, new in within_reach))
         return tuple(shares)
 
     @property
@@ -154,20 +161,13 @@ def diagnose(
         memories = []  # a reader without memory
     spans = [(int(start), int(end)) for start, end in evidence]
     texts = [_text_of(trace, span, document, number) for number, span in enumerate(spans)]
-    if spans:
-        histories = []
-        for number, span in enumerate(spans):
-            others = " ".join((*texts[:number], *texts[number + 1 :]))
-            statements = _statements(texts[number], answers, trace.question, others)
-            first = _first_turn(trace, span)
-            histories.append(_history(span, statements, memories, _last_turn(trace, span), len(trace.turns), first))
-    elif answers:
-        # At an unknown position, a fact is missed only if it is not in memory after the last read.
-        reads = [turn for turn, each in enumerate(trace.turns) if each.prompt.kind.reads]
-        statements = _statements("", answers, trace.question)
-        histories = [_history(None, statements, memories, max(reads, default=None), len(trace.turns))]
-    else:
-        histories = []
+    if not spans and answers:
+        spans, texts = [None], [""]
+    histories = []
+    for number, span in enumerate(spans):
+        others = " ".join((*texts[:number], *texts[number + 1 :]))
+        statements = _statements(texts[number], answers, trace.question, others)
+        histories.append(_history(span, statements, trace, memories))
     fates = tuple(_worst([history.fates[turn] for history in histories]) for turn in range(len(trace.turns)))
     return Diagnosis(tuple(histories), fates)
 
@@ -202,7 +202,6 @@ def evidence_in(turn: Turn, evidence: Iterable[tuple[int, int]]) -> tuple[tuple[
 
 def distinctive_words(words: Iterable[str], known: Container[str] = ()) -> list[str]:
     """Return the words that identify a text: names and numbers that are not ``known``, or else its uncommon words."""
-    words = list(words)
     uncommon = [word for word in words if word.lower() not in COMMON_WORDS]
     new = [word for word in uncommon if _plain(word) not in known]
     # Names and numbers survive a paraphrase; other words of a sentence often do not.
@@ -300,29 +299,41 @@ def _replaced(live: list[str], turn: Turn) -> list[str]:
 
 
 def _history(
-    span: tuple[int, int] | None,
-    statements: Sequence[_Statement],
-    memories: Sequence[str],
-    due: int | None,
-    turns: int,
-    first: int = 0,
+    span: tuple[int, int] | None, statements: Sequence[_Statement], trace: Trace, memories: Sequence[str]
 ) -> EvidenceHistory:
-    """Return the history of a fact that turns ``first`` to ``due`` read.
-
-    ``memories`` has the memory after each turn.
-    """
+    """Return the history of a fact; ``memories`` has the memory after each turn."""
     words = tuple(word for statement in statements for word in statement.words)
-    read = None if span is None else due
+    turns = len(trace.turns)
+    chunks = list(_chunks(trace))
+    # At an unknown position, a fact is missed only if it is not in memory after the last read.
+    first = 0
+    due = chunks[-1][0] if chunks else None
+    if span:
+        first = next((turn for turn, chunk in chunks if chunk.start < span[1] and span[0] < chunk.end), turns)
+        due = next((turn for turn, chunk in chunks if chunk.start < span[1] <= chunk.end), None)
+    read = due if span else None
     if not memories or not words:
         return EvidenceHistory(span, words, read, (None,) * turns, None, None)
     in_memory = [any(statement.is_in(memory) for statement in statements) for memory in memories]
-    captured = None
-    if span is not None:
-        captured = due is not None and in_memory[due]
-    retained = None
-    if captured is not False:
-        retained = in_memory[-1]
-    return EvidenceHistory(span, words, read, _fates(in_memory, due, first), captured, retained)
+    captured = None if span is None else due is not None and in_memory[due]
+    retained = None if captured is False else in_memory[-1]
+    fates = _fates(in_memory, due, first)
+    outcome = str(fates[-1])
+    if fates[-1] is Fate.LOST:
+        last = max(turn for turn, fate in enumerate(fates) if fate is Fate.IN_MEMORY)
+        turns = fates.count(Fate.IN_MEMORY)
+        replacement = _replacement(statements, *memories[last : last + 2])
+        outcome += f" after {turns} turn{'s' * (turns > 1)} to {replacement}"
+    return EvidenceHistory(span, words, read, fates, captured, retained, outcome)
+
+
+def _replacement(statements: Sequence[_Statement], before: str, after: str) -> str:
+    """Return what a memory has in place of a fact that the memory before it stated."""
+    new = set(_BREAK.split(after)).difference(_BREAK.split(before), ("",))
+    subjects = [statement.subject for statement in statements if statement.subject]
+    if any(subject.issubset(_comparable(text).split()) for subject in subjects for text in new):
+        return "another value"
+    return "another statement" if new else "nothing"
 
 
 def _fates(in_memory: Sequence[bool], due: int | None, first: int) -> tuple[Fate, ...]:
@@ -342,27 +353,10 @@ def _fates(in_memory: Sequence[bool], due: int | None, first: int) -> tuple[Fate
     return tuple(fates)
 
 
-def _is_up_to_turn(before: Fate | None, after: Fate | None) -> bool:
-    """Return whether a turn could have a fact in memory after it."""
-    return before is Fate.IN_MEMORY or (before is Fate.AHEAD and after in (Fate.IN_MEMORY, Fate.MISSED))
-
-
 def _worst(fates: Sequence[Fate | None]) -> Fate | None:
     # An answer needs every fact, so the worst decides.
     order = (Fate.LOST, Fate.MISSED, Fate.IN_MEMORY, Fate.AHEAD)
     return next((fate for fate in order if fate in fates), None)
-
-
-def _first_turn(trace: Trace, span: tuple[int, int]) -> int:
-    """Return the first turn whose chunk contains part of a span; the number of turns if no chunk does."""
-    start, end = span
-    turns = (turn for turn, chunk in _chunks(trace) if chunk.start < end and start < chunk.end)
-    return next(turns, len(trace.turns))
-
-
-def _last_turn(trace: Trace, span: tuple[int, int]) -> int | None:
-    """Return the turn whose chunk contains the last character of a span; ``None`` if it was never read."""
-    return next((turn for turn, chunk in _chunks(trace) if chunk.start < span[1] <= chunk.end), None)
 
 
 def _chunks(trace: Trace) -> Iterator[tuple[int, Chunk]]:
@@ -399,6 +393,4 @@ def _plain(text: str) -> str:
 
 def _share(values: Iterable[bool | None]) -> float | None:
     known = [value for value in values if value is not None]
-    if not known:
-        return None
-    return sum(known) / len(known)
+    return sum(known) / len(known) if known else None

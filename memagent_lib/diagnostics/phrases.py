@@ -354,9 +354,9 @@ def _is_distinctive(run: Sequence[str]) -> bool:
     It does if it has two uncommon words, or one that is long or has a digit.
     """
     uncommon = [word for word in run if word not in COMMON_WORDS]
-    if len(uncommon) >= 2:
-        return True
-    return any(len(word) >= _LONG_WORD_CHARS or any(c.isdigit() for c in word) for word in uncommon)
+    return len(uncommon) >= 2 or any(
+        len(word) >= _LONG_WORD_CHARS or any(c.isdigit() for c in word) for word in uncommon
+    )
 
 
 def _pieces(text: str, origins: array, fresh: Sequence[bool]) -> tuple[MemoryPiece, ...]:

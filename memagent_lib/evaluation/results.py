@@ -294,6 +294,8 @@ COLUMNS: dict[str, Column] = {
                         mean=True, tag=True, read=True),
     "fate": Column(lambda r: r.diagnosis.fate and str(r.diagnosis.fate), "what had become of the needed evidence",
                    tag=True, read=True),
+    "outcomes": Column(lambda r: " | ".join(filter(None, (h.outcome for h in r.diagnosis.histories))) or None,
+                       "what had become of each needed fact", read=True),
     "turns": Column(lambda r: r.turns, "the model's replies", mean=True, tag=True, read=True),
     "cut_memories": Column(lambda r: r.trace.cut_memories if r.counts_reading else 0, "memories that hit their limit",
                            mean=True, tag=True, read=True),

@@ -8,12 +8,11 @@ from memagent_lib.plots.figures import (
     accuracy_by_depth,
     accuracy_by_length,
     accuracy_by_task,
-    capture_and_retention,
     cost_by_length,
     data_overview,
+    evidence_outcomes,
     memory_by_turn,
     paired_differences,
-    phrase_lives,
     reward_curve,
 )
 from memagent_lib.plots.style import colours_of, save_figure
@@ -22,13 +21,12 @@ __all__ = [
     "accuracy_by_depth",
     "accuracy_by_length",
     "accuracy_by_task",
-    "capture_and_retention",
     "colours_of",
     "cost_by_length",
     "data_overview",
+    "evidence_outcomes",
     "memory_by_turn",
     "paired_differences",
-    "phrase_lives",
     "reward_curve",
     "save_figure",
 ]

@@ -6,6 +6,7 @@ does not depend on runs or files.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,18 @@ WINDOW = 5
 """How many steps a running mean covers."""
 _ALL_FAILED = "every reading failed"
 _LONGEST_TITLE = 28
+_KEPT = "in memory"
+_TURNS = re.compile(r" after (\d+) turns?")
+_ENDS = {
+    f"{_KEPT}, right": COLOURS[2],
+    f"{_KEPT}, wrong": COLOURS[5],
+    "noted and lost to another value": COLOURS[3],
+    "noted and lost to another statement": COLOURS[1],
+    "noted and lost to nothing": COLOURS[4],
+    "read but never noted": GREY,
+    "not read yet": "#d0d0d0",
+}
+"""What becomes of a needed fact, in the order of a bar's parts, with their colours."""
 _NOT_READING = {kind.name for kind in (Kind.ANSWER, Kind.DIRECT, Kind.BLIND, Kind.MERGE)}
 
 
@@ -68,18 +81,18 @@ def _accuracy(rows: pd.DataFrame, ax: Axes, looks: dict[str, dict[str, Any]], ti
     if rows["score"].isna().all():
         without_data(ax, title, _ALL_FAILED)
         return
-    caption = _rates(rows, ax, {(name, "score"): look for name, look in looks.items()})
+    caption = _rates(rows, ax, looks)
     style.share_axis(ax, "accuracy")
     finish(ax, title, caption)
 
 
-def _rates(rows: pd.DataFrame, ax: Axes, looks: Mapping[tuple[str, str], dict[str, Any]]) -> str:
-    """Draw the mean of a column by length for each (line, column) of ``looks``, with intervals; return the caption."""
+def _rates(rows: pd.DataFrame, ax: Axes, looks: Mapping[str, dict[str, Any]]) -> str:
+    """Draw the mean score by length for each line of ``looks``, with intervals; return the caption."""
     drawn = style.with_a_length(rows)
     rates: list[Rate] = []
-    for number, ((line, column), look) in enumerate(looks.items()):
-        by_length = drawn[drawn["line"] == line].dropna(subset=[column]).groupby("chunks")
-        of_line = [rate_of(of_length, column) for _, of_length in by_length]
+    for number, (line, look) in enumerate(looks.items()):
+        by_length = drawn[drawn["line"] == line].dropna(subset=["score"]).groupby("chunks")
+        of_line = [rate_of(of_length) for _, of_length in by_length]
         if of_line:
             x = style.side_by_side(pd.Series(list(by_length.groups)), drawn["chunks"], number, len(looks))
             ax.plot(x, [rate.value for rate in of_line], **look)
@@ -90,27 +103,38 @@ def _rates(rows: pd.DataFrame, ax: Axes, looks: Mapping[tuple[str, str], dict[st
 
 
 @styled
-def capture_and_retention(results: pd.DataFrame) -> Axes:
-    """Draw capture and retention against the number of chunks.
+def evidence_outcomes(results: pd.DataFrame) -> Axes:
+    """Draw what became of the needed facts of all readings: a bar per task, length and line.
 
-    Capture (dashed) is the share of the evidence in memory right after its chunk; retention is the share of the
-    captured evidence still in memory at the end.
+    A bar divides the facts by their outcome at the end: in memory with a right or a wrong answer, lost and what
+    replaced it, or never noted. Beside it is for how many turns the lost facts were in memory: median and range.
     """
-    ax = new_plot(6.8, 4.4)
-    title = "Is the evidence noted, and does it stay in memory?"
+    title = "Where was the evidence lost?"
     rows = keyed(results)
-    known = rows.dropna(subset=["capture"])  # baselines and failed readings have no capture
+    known = rows.dropna(subset=["outcomes"]) if "outcomes" in rows else rows[:0]
     if known.empty:
-        return without_data(ax, title, "no reading with a memory is of a document that records its evidence")
-    looks = {
-        (name, column): look | {"linestyle": dashes, "label": f"{name}: {column}"}
-        for name, look in style.looks_of(rows).items()  # of all lines, so that a line has one colour in every figure
-        for column, dashes in (("capture", "--"), ("retention", "-"))
-        if name in set(known["line"])
-    }
-    caption = _rates(known, ax, looks)
-    style.share_axis(ax, "share of the evidence")
+        return without_data(new_plot(6.8, 2), title, "no reading with a memory recorded what became of its evidence")
+    drawn = style.with_a_length(known).sort_values(["task", "chunks"], kind="stable")
+    facts = drawn.assign(outcome=drawn["outcomes"].str.split(" | ", regex=False)).explode("outcome", ignore_index=True)
+    is_right = (facts["score"] >= 1).map({True: ", right", False: ", wrong"})
+    facts["end"] = facts["outcome"].str.replace(_TURNS, "", regex=True)
+    facts["end"] = facts["end"].mask(facts["end"] == _KEPT, _KEPT + is_right)
+    facts["turns"] = facts["outcome"].str.extract(_TURNS, expand=False).astype(float)
+    bars = facts.groupby(["task", "chunks", "line"], sort=False)
+    ends = bars["end"].value_counts(normalize=True).unstack().reindex(list(bars.groups), columns=list(_ENDS))
+    ax = new_plot(9, 1.2 + 0.3 * len(ends))
+    ends.fillna(0.0).plot.barh(stacked=True, ax=ax, color=_ENDS, width=0.75, legend=False)
+    for y, (_, turns) in enumerate(bars["turns"]):
+        if turns.notna().any():
+            spread = f"{turns.median():.0f} ({turns.min():.0f} to {turns.max():.0f})"
+            ax.text(1.01, y, spread, va="center", fontsize=8)
+    ax.set(xlim=(0, 1), ylim=(len(ends) - 0.5, -0.5), xlabel="share of the needed facts", ylabel="")
+    ax.set_yticklabels([f"{task}, {chunks:.0f} chunks: {shortened(line)}" for task, chunks, line in ends.index])
+    style.percent_axis(ax.xaxis)
     put_legend(ax)
+    caption = (
+        f"{style.sample_sizes('facts per bar', bars.size())}; right: turns until a fact was lost, median and range"
+    )
     return finish(ax, title, caption)
 
 
@@ -174,32 +198,6 @@ def reward_curve(curve: pd.DataFrame, label: str = "reward") -> Axes:
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.set(xlabel="step", ylabel=label)
     return finish(ax, title, f"line: running mean of {WINDOW} steps; dots: each step")
-
-
-@styled
-def phrase_lives(phrases: pd.DataFrame, turns: int, most: int = 20) -> Axes:
-    """Draw when each phrase was in memory: one bar per phrase, coloured if the phrase is in the last memory.
-
-    Takes the frame of :meth:`memagent_lib.diagnostics.Provenance.to_frame`. If there are more than ``most`` phrases,
-    only the longest-lived are drawn.
-    """
-    title = "What was in memory, and for how long?"
-    if phrases.empty:
-        return without_data(new_plot(9, 2.2), title, "no words of the memories come from a chunk")
-    # A phrase that was never dropped lives to the end of the last chunk.
-    lives = phrases.assign(end=phrases["dropped"].astype(float).fillna(turns + 1))
-    lives = lives.assign(length=lives["end"] - lives["brought"])
-    # The longest-lived by their length, then in reading order, so that the bars form a staircase.
-    lives = lives.nlargest(most, "length", keep="first").sort_values("brought")
-    ax = new_plot(9, 1.5 + 0.36 * max(2, len(lives)))
-    colours = [COLOURS[2] if at_the_end else GREY for at_the_end in lives["dropped"].isna()]
-    ax.barh(range(len(lives)), lives["length"], left=lives["brought"], height=0.5, color=colours)
-    ax.set_yticks(range(len(lives)), [shortened(text) for text in lives["text"]])
-    ax.set(xlim=(1, turns + 1), ylim=(len(lives) - 0.5, -0.5), xlabel="chunk")
-    caption = "green: there at the end; grey: dropped"
-    if len(phrases) > most:
-        caption += f"; the {most} longest of {len(phrases):,}"
-    return finish(ax, title, caption)
 
 
 @styled

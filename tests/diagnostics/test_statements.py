@@ -114,3 +114,26 @@ def test_a_value_that_is_another_facts_subject_is_in_memory_as_a_statement_only(
     assert found("keeper of the dusty finch: Basil") == [True, False]
     assert found("The dusty finch, whose keeper is Basil, has the code mirror.") == [True, True]
     assert found("The code of the dusty finch is mirror. The keeper of the dusty goat is Basil.") == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("later", "outcome"),
+    [
+        ([QUARTZ, f"A dog. {QUARTZ}", QUARTZ], "in memory"),
+        ([QUARTZ, "The code of the rusty crab is flint.", "-"], "noted and lost after 1 turn to another value"),
+        (
+            [QUARTZ, QUARTZ, "The code of the rusty otter is quartz."],
+            "noted and lost after 2 turns to another statement",
+        ),
+        ([f"A dog. {QUARTZ}", "A dog.", "A cat."], "noted and lost after 1 turn to nothing"),
+        (["A dog.", "A cat.", "-"], "read but never noted"),
+    ],
+)
+def test_an_outcome_has_how_long_a_fact_stayed_and_what_replaced_it(later, outcome):
+    replies = iter([*later, "x"])
+    texts = [QUARTZ, " Rain.", " Snow."]
+    ends = [0, *accumulate(map(len, texts))]
+    chunks = [Chunk(i, text, ends[i], ends[i + 1], 9) for i, text in enumerate(texts)]
+    trace, _ = play(overwrite(ASKED, iter(chunks)), lambda prompt: next(replies))
+    (history,) = diagnose(trace, [(0, len(QUARTZ))], ["quartz"]).histories
+    assert history.outcome == outcome

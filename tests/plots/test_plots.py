@@ -8,7 +8,6 @@ import pytest
 
 from memagent_lib import plots
 from memagent_lib.data import data_files, make, save
-from memagent_lib.diagnostics import Provenance
 from memagent_lib.evaluation import against, paired, wilson
 from memagent_lib.plots.style import COLOURS, GREY, short_count
 
@@ -94,29 +93,39 @@ def test_accuracy_has_its_value_and_its_wilson_interval(results: pd.DataFrame) -
 def test_captions_count_the_documents_that_questions_share(results: pd.DataFrame) -> None:
     two = results["chunks"].astype(str) + results["example"].str[-1].isin(list("02468")).astype(str)
     shared = results.assign(document=two)  # two documents of each length
-    for draw in (plots.accuracy_by_length, plots.capture_and_retention):
-        assert "n = 4 to 8 questions on 2 documents, 95 % intervals over documents" in texts(draw(shared))
+    ax = plots.accuracy_by_length(shared)
+    assert "n = 4 to 8 questions on 2 documents, 95 % intervals over documents" in texts(ax)
 
 
 def test_lines_that_a_figure_lacks_keep_their_colours(results: pd.DataFrame) -> None:
     failed = results[results["policy"] == "before"].assign(policy="failed", score=np.nan, turns=np.nan, capture=np.nan)
     rows = pd.concat([failed, results])
-    for draw in (plots.accuracy_by_length, plots.capture_and_retention, plots.cost_by_length):
+    for draw in (plots.accuracy_by_length, plots.cost_by_length):
         colours = {line.get_label().partition(":")[0]: line.get_color() for line in draw(rows).lines}
         assert [colours["before"], colours["after"]] == list(COLOURS[1:3])
 
 
-def test_capture_and_retention_omit_readers_without_a_memory(results: pd.DataFrame) -> None:
-    drawn = labelled(plots.capture_and_retention(results))
-    assert drawn == {
-        "before: capture": [1.0, 1.0],
-        "before: retention": [0.75, 0.25],
-        "after: capture": [1.0, 1.0],
-        "after: retention": [1.0, 0.75],
+def test_evidence_outcomes_divide_the_facts_of_a_task_and_length(results: pd.DataFrame) -> None:
+    """A reading may need several facts; a reader without a memory has none."""
+    lost = "noted and lost after {} to another value"
+    right = "in memory | in memory"
+    wrong = f"{lost.format('9 turns')} | {lost.format('1 turn')}"
+    outcomes = results["score"].map({1.0: right, 0.0: wrong}).where(results["reader"] == "overwrite")
+    rows = results.assign(task="hop", outcomes=outcomes)
+    first = rows.index[rows["score"] == 0][0]
+    rows.loc[first, "outcomes"] = "in memory | read but never noted"
+    ax = plots.evidence_outcomes(rows)
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    assert names == ["hop, 4 chunks: before", "hop, 4 chunks: after", "hop, 64 chunks: before", "hop, 64 chunks: after"]
+    drawn = {bars.get_label(): [bar.get_width() for bar in bars] for bars in ax.containers}
+    assert {name: widths for name, widths in drawn.items() if any(widths)} == {
+        "in memory, right": [6 / 8, 1, 1 / 4, 3 / 4],
+        "in memory, wrong": [1 / 16, 0, 0, 0],
+        "noted and lost to another value": [2 / 16, 0, 3 / 4, 1 / 4],
+        "read but never noted": [1 / 16, 0, 0, 0],
     }
-    none = results[results["reader"] == "overwrite"].assign(capture=0.0, retention=np.nan)
-    never = labelled(plots.capture_and_retention(none))
-    assert set(never) == {"before: capture", "after: capture"}
+    assert np.allclose(np.sum(list(drawn.values()), axis=0), 1)
+    assert [text.get_text() for text in ax.texts if "(" in text.get_text()] == ["5 (1 to 9)"] * 3
 
 
 def test_a_figure_without_data_says_why_instead_of_empty_axes(results: pd.DataFrame) -> None:
@@ -126,18 +135,17 @@ def test_a_figure_without_data_says_why_instead_of_empty_axes(results: pd.DataFr
         plots.accuracy_by_length(failed),
         plots.accuracy_by_task(pd.concat([failed.assign(task="update"), results.assign(task="needle")])),
         plots.cost_by_length(failed),
-        plots.capture_and_retention(results.assign(capture=np.nan, retention=np.nan)),
+        plots.evidence_outcomes(results.assign(task="needle")),
         plots.paired_differences(against(one)),
         plots.accuracy_by_depth(one.assign(depth=np.nan)),
         plots.accuracy_by_depth(one.assign(score=np.nan)),
-        plots.phrase_lives(Provenance().to_frame(), 4),
         plots.reward_curve(pd.DataFrame(columns=["metric", "step", "value"])),
     ]
     for ax in drawn:
         assert not ax.axison and any(texts(ax)) and ax.get_title(loc="left").strip() and not ax.lines
 
 
-@pytest.mark.parametrize("plot", ["accuracy_by_length", "capture_and_retention", "cost_by_length", "accuracy_by_depth"])
+@pytest.mark.parametrize("plot", ["accuracy_by_length", "cost_by_length", "accuracy_by_depth"])
 def test_documents_of_no_set_length_are_drawn_or_counted(results: pd.DataFrame, plot) -> None:
     """Sets of other projects have no length in chunks."""
     rows = one_line(results)
