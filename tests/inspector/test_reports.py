@@ -62,7 +62,7 @@ def test_the_report_is_one_page_of_numbers_figures_and_readings(evaluated, works
     head = re.search(r'ma-introduction">(.*?)</div>', page, re.DOTALL).group(1)
     words = ("“<bdi>What is the code of", "compared with <b><bdi>keeps", "The data are 8 documents of 2 to 3 chunks")
     assert all(part in head for part in (*words, "test_2.parquet", "Capture", "Retention", "Fate")), head
-    assert page.count("data:image/png;base64,") == 2 and all(run in page for run in ids)
+    assert page.count("data:image/png;base64,") == 3 and all(run in page for run in ids)
     assert page.index("100.0 % [51.0, 100.0]") < page.index("0.0 % [0.0, 49.0]")
     assert "evaluations_in" not in page, "the notebook's code"
     catalog = json.loads(re.search(r'id="data"[^>]*>(.*?)</script>', page, re.DOTALL).group(1))["catalog"]
