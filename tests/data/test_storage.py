@@ -89,7 +89,7 @@ def test_a_failed_write_leaves_the_old_file_in_place(tmp_path):
 
 def test_a_missing_foreign_or_damaged_file_is_an_error_that_names_it(tmp_path):
     path = tmp_path / "x.parquet"
-    with pytest.raises(FileNotFoundError, match="memagent data TASK"):
+    with pytest.raises(FileNotFoundError, match="memagent data"):
         load(path)
     with pytest.raises(IsADirectoryError, match="folder"):
         load(tmp_path)

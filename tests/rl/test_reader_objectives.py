@@ -13,6 +13,7 @@ from training_loop import loop_of, recipe_of
 from experiments.studies.readers.study import objectives
 from memagent_lib.data import Example, Span
 from memagent_lib.readers import READERS
+from memagent_lib.rl import RunFolder
 from memagent_lib.text import chunks
 
 torch = pytest.importorskip("torch")
@@ -89,7 +90,7 @@ def outputs(tmp_path, model_folder, tokenizer):
 
 
 @pytest.fixture
-def advantages(outputs, monkeypatch):
+def advantages(outputs, monkeypatch, tmp_path):
     """A function that returns each rollout's advantages by turn, and the metrics of each rollout."""
     from transfer_queue import KVBatchMeta
     from verl.trainer.ppo.v1 import PPOTrainerSync
@@ -118,6 +119,7 @@ def advantages(outputs, monkeypatch):
             metrics.append(made[-1].extra_fields["reward_extra_info"])
         trainer = object.__new__(module.MemAgentTrainer)
         trainer.recipe = recipe
+        trainer.folder, trainer.global_steps = RunFolder(tmp_path), 1
         trainer.config = SimpleNamespace(
             algorithm=SimpleNamespace(
                 norm_adv_by_std_in_grpo=False, rollout_correction=SimpleNamespace(bypass_mode=True)
