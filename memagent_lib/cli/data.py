@@ -128,10 +128,10 @@ def _written(examples: Iterable[Example], n: int, out: str) -> str:
 
 
 def _print_tasks(only: str | None) -> None:
-    from memagent_lib.data import TASKS, format_named, format_names, preset
+    from memagent_lib.data import format_named, format_names, preset, presets
 
     family = None
-    for name, about in ({only: preset(only)} if only else TASKS).items():
+    for name, about in ({only: preset(only)} if only else presets()).items():
         if about.family != family:
             family = about.family
             print(family)

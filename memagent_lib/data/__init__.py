@@ -30,12 +30,13 @@ from memagent_lib.data.published_files import FOLLOW_DOCUMENT
 from memagent_lib.data.records import accepted_answers, texts, written_value
 from memagent_lib.data.selection import Selection, convert, known_without_document
 from memagent_lib.data.tasks import (
-    TASKS,
     configured,
+    files_of,
     make,
     make_splits,
     noise,
     preset,
+    presets,
     prose,
     prose_stock,
     split_file,
@@ -45,7 +46,6 @@ from memagent_lib.data.tasks import (
 __all__ = [
     "FOLLOW_DOCUMENT",
     "FORMATS",
-    "TASKS",
     "AtLeastOne",
     "DocumentPlan",
     "Example",
@@ -68,6 +68,7 @@ __all__ = [
     "data_files",
     "data_hash",
     "end_of_chunks",
+    "files_of",
     "fill_chunks",
     "format_named",
     "format_names",
@@ -81,6 +82,7 @@ __all__ = [
     "make_splits",
     "noise",
     "preset",
+    "presets",
     "prose",
     "prose_stock",
     "read_original",

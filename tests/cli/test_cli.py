@@ -15,7 +15,7 @@ from pocket import pocket_task
 from memagent_lib.cli import commands, main
 from memagent_lib.cli.machine import NEEDED_GB, examine, report
 from memagent_lib.cli.options import api_key
-from memagent_lib.data import TASKS, load, make
+from memagent_lib.data import load, make, presets
 from memagent_lib.paths import clone
 from memagent_lib.system import Finding
 from memagent_lib.text import Tokenizer
@@ -108,7 +108,7 @@ def test_a_servers_key_is_read_from_its_file(tmp_path):
 def test_data_lists_every_task_and_makes_one_from_any_folder(tmp_path, monkeypatch, capsys):
     assert main(["data", "--list"]) == 0
     listed = capsys.readouterr().out
-    assert all(name in listed for name in TASKS) and "hotpot" in listed
+    assert all(name in listed for name in presets()) and "hotpot" in listed
     assert main(["data", "--list", "vt"]) == 0
     assert "parameters: chains=1, hops=4" in capsys.readouterr().out
     monkeypatch.chdir(tmp_path)

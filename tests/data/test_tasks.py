@@ -14,14 +14,15 @@ import pytest
 from oracles import box, oracle
 from pocket import fair_task, pocket_task
 
-from memagent_lib.data import TASKS, Example, configured, make, preset
-from memagent_lib.data.tasks import words
+from experiments.tasks import prose as prose_task
+from memagent_lib.data import Example, configured, make, preset, presets
 from memagent_lib.errors import MissingFile
 from memagent_lib.scoring import score
 from memagent_lib.settings import key_value
 from memagent_lib.text import chunks
 
 KINDS = ("needle", "multivalue", "multikey", "bridge", "update", "chain", "mix")
+TASKS = presets()
 EVERY = [*TASKS, *(task(kind) for task in (pocket_task, fair_task) for kind in KINDS)]
 OFFLINE = [name for name, preset in TASKS.items() if not preset.needs]
 MADE = [name for name in EVERY if not preset(name).needs]
@@ -166,14 +167,14 @@ def test_essays_come_in_order_and_are_repeated(tokenizer, essays, tmp_path, monk
 
 
 def test_real_prose_is_read_as_whole_sentences(tmp_path, monkeypatch):
-    found = words.sentences("opticks")
+    found = prose_task.sentences("opticks")
     assert len(found) == 1721
     assert not any("_" in sentence or "\n" in sentence for sentence in found)
     prose = "It was by Mr. Hooke, and see Fig. 2. of his book. The light was white [see the note] and _faint_."
     (tmp_path / "a.txt").write_text("\n\n".join(["OF LIGHT.", "    1    2", *[prose] * 30]), encoding="utf-8")
     first = ("It was by Mr. Hooke, and see Fig. 2. of his book.", "The light was white and faint.")
-    assert words.sentences(str(tmp_path)) == first * 30
-    monkeypatch.setattr(words, "_SHA256", "0" * 64)
-    words.sentences.cache_clear()
+    assert prose_task.sentences(str(tmp_path)) == first * 30
+    monkeypatch.setattr(prose_task, "_SHA256", "0" * 64)
+    prose_task.sentences.cache_clear()
     with pytest.raises(ValueError, match="another edition"):
-        words.sentences("opticks")
+        prose_task.sentences("opticks")

@@ -11,20 +11,24 @@ from memagent_lib import settings
 from memagent_lib.data.examples import Example, data_hash, save
 from memagent_lib.data.layout import Length, Meter
 from memagent_lib.data.plans import ExampleKey, Preset, Task
-from memagent_lib.data.tasks import changes, counting, multihop, needles, prose_questions, retrieval
+from memagent_lib.data.tasks import changes, counting, multihop, needles, retrieval
 from memagent_lib.errors import nearest
 from memagent_lib.paths import absolute
-from memagent_lib.plugins import is_plugin, load_plugin, plugin_name
+from memagent_lib.plugins import is_plugin, load_plugin, plugin_name, shipped_module, shipped_names
 from memagent_lib.scoring import judge_named
 from memagent_lib.text import Tokenizer
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FAMILIES = (needles, retrieval, counting, multihop, changes, prose_questions)
-"""All families of tasks. A new one is a module with ``PRESETS``, and an entry here."""
-TASKS: Mapping[str, Preset] = {name: preset for family in FAMILIES for name, preset in family.PRESETS.items()}
-"""All tasks that are not in a user's file; ``memagent data --list`` prints them."""
+FAMILIES = (needles, retrieval, counting, multihop, changes)
+"""The library's families of tasks: modules with ``PRESETS``. Others are files of ``experiments/tasks``."""
+
+
+def presets() -> dict[str, Preset]:
+    """Return all tasks that are not in a user's own file; ``memagent data --list`` prints them."""
+    shipped = [shipped_module("tasks", name) for name in shipped_names("tasks")]
+    return {name: preset for family in (*FAMILIES, *shipped) for name, preset in family.PRESETS.items()}
 
 
 def preset(name: str) -> Preset:
@@ -32,11 +36,12 @@ def preset(name: str) -> Preset:
 
     Raises ``ValueError`` if there is no such preset.
     """
-    found = load_plugin(name, "PRESETS") if is_plugin(name) else TASKS.get(name)
+    known = presets()
+    found = load_plugin(name, "PRESETS") if is_plugin(name) else known.get(name)
     if not isinstance(found, Preset):
         raise ValueError(
-            f"no task {name!r}; choose from {', '.join(TASKS)}, or name a memagent_lib.data.Preset in a file, "
-            f"FILE.py:NAME{nearest(name, TASKS)}"
+            f"no task {name!r}; choose from {', '.join(known)}, or name a memagent_lib.data.Preset in a file, "
+            f"FILE.py:NAME{nearest(name, known)}"
         )
     return found
 

@@ -3,24 +3,28 @@
 Every statement and question has several wordings (``prose_wording.toml``), so that knowing a template is not enough.
 The names of a question and its decoys come from a small grid of first and last names, so that other people often share
 one of them. The people of a question and of its decoys are drawn alike, and so are the positions of the statements
-about them, so that only the question distinguishes them.
+about them, so that only the question distinguishes them. The text is a book that an installed package carries, pinned
+by the hash of its file, or a user's own.
 """
 
 from __future__ import annotations
 
+import hashlib
 import random
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, distribution
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from annotated_types import Interval
 
-from memagent_lib.data.examples import Example
-from memagent_lib.data.layout import Meter, Statement
-from memagent_lib.data.plans import DocumentPlan, ExampleKey, Filler, Preset, Share, Task
-from memagent_lib.data.tasks.words import sentences
+from memagent_lib.data import DocumentPlan, Example, ExampleKey, Filler, Meter, Preset, Share, Statement, files_of
+from memagent_lib.errors import MissingFile
 
 _WORDING = tomllib.loads(Path(__file__).with_name("prose_wording.toml").read_text(encoding="utf-8"))
 FIRST, LAST, TOWNS, TRADES, LINKS = (_WORDING[name].split() for name in ("first", "last", "towns", "trades", "links"))
@@ -29,6 +33,79 @@ _DRAWS: dict[str, Callable[[random.Random], str]] = {
     "trade": lambda rng: rng.choice(TRADES),
     "room": lambda rng: str(rng.randrange(100, 1000)),
 }
+
+
+# The text, sentence by sentence.
+
+NAMED = "opticks"
+"""Isaac Newton, Opticks, fourth edition, London 1730 (public domain), from a package that vLLM installs."""
+_PACKAGE = "apache-tvm-ffi"
+_PATH = "tvm_ffi/3rdparty/libbacktrace/Isaac.Newton-Opticks.txt"
+_SHA256 = "d4a9ac22462b35e7821a4f2706c211093da678620a8f9997989ee7cf8d507bbd"
+_BEGIN = "Advertisement I\n"  # what stands before it is the title page
+FEWEST_SENTENCES = 50
+"""A shorter text would repeat several times within one document of a few thousand tokens."""
+_PARAGRAPH = re.compile(r"\n\s*\n")
+_NOTE = re.compile(r"\[[^\]]*\]")  # footnotes and captions of pictures that a plain text lacks
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[\"'(]?[A-Z])")
+_ABBREVIATED = re.compile(
+    r"\b(?:[A-Z]|Mr|Mrs|Dr|St|Fig|Figs|Prop|Prob|Theor|Exper|Obs|Sect|Lect|Def|Vol|No|viz|lib|cap|p|&c)\.$"
+)
+"""Text that ends so is followed by the rest of its sentence."""
+_FEWEST_WORDS = 4
+_MOST_WORDS = 60  # a longer sentence would fill a chunk of a small model by itself
+
+
+@lru_cache(maxsize=4)
+def sentences(text: str) -> tuple[str, ...]:
+    """Return the sentences of ``text`` in order: the text :data:`NAMED`, a text file, or a folder of ``.txt`` files.
+
+    Only prose is read: headings, tables, listings, footnotes, and sentences of fewer than 4 or more than 60 words are
+    left out. Raises :class:`MissingFile` if there is no such file or the named text's package is not installed, and
+    ``ValueError`` if the named text is another edition or if fewer than :data:`FEWEST_SENTENCES` sentences are found.
+    """
+    raw = _named() if text == NAMED else "\n\n".join(files_of(text))
+    found = tuple(chain.from_iterable(map(_of_paragraph, _PARAGRAPH.split(raw))))
+    if len(found) < FEWEST_SENTENCES:
+        raise ValueError(
+            f"{text} has {len(found)} sentences of prose and at least {FEWEST_SENTENCES} are needed; set text to a "
+            f"text file, a folder of .txt files, or {NAMED}"
+        )
+    return found
+
+
+def _named() -> str:
+    try:
+        path = Path(str(distribution(_PACKAGE).locate_file(_PATH)))
+    except PackageNotFoundError:
+        raise MissingFile(f"the text {NAMED!r} comes with the package {_PACKAGE}; install it, or set text") from None
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != _SHA256:
+        raise ValueError(f"{path} is another edition, so a seed would mean other documents; set text to the file")
+    raw = data.decode().replace("\r\n", "\n")
+    return raw[raw.index(_BEGIN) + len(_BEGIN) :]
+
+
+def _of_paragraph(paragraph: str) -> list[str]:
+    """Return the sentences of a paragraph of prose, each on one line. Any other paragraph has none."""
+    lines = _NOTE.sub("", paragraph).strip("\n").split("\n")
+    if any(line.startswith("    ") for line in lines):  # a table, a listing or a centred heading
+        return []
+    plain = " ".join(" ".join(lines).replace("_", "").split())
+    if not plain.endswith((".", "!", "?")) or plain.upper() == plain:
+        return []
+    found = []
+    begun = ""
+    for part in _SENTENCE_END.split(plain):
+        begun = f"{begun} {part}".strip()
+        if not _ABBREVIATED.search(begun):
+            found.append(begun)
+            begun = ""
+    found.append(begun)
+    return [sentence for sentence in found if _FEWEST_WORDS <= len(sentence.split()) <= _MOST_WORDS]
+
+
+# The questions.
 
 
 class Attribute(NamedTuple):
@@ -260,7 +337,7 @@ def _worded(wordings: Sequence[str], rng: random.Random, name: str, value: str) 
     return rng.choice(wordings).format(name=name, value=value)
 
 
-def _preset(task: Task, description: str, chance: float = 0.0) -> Preset:
+def _preset(task: Any, description: str, chance: float = 0.0) -> Preset:
     return Preset(task=task, description=description, family="prose", chance=chance, chunk_tokens=128)
 
 
