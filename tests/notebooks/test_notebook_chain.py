@@ -48,7 +48,7 @@ def test_a_notebook_runs_on_defaults_after_those_before_it(
         monkeypatch.delenv("PYTEST_CURRENT_TEST")  # a kernel that sees pytest leaves its output without a descriptor
         begun = executed / f"begun.{name}"
         print(f"what {name} shows until it fails: {begun}; continue with --checkout={checkout}")
-        (ended,) = run_jobs([NotebookJob(checkout / "notebooks" / name, begun, {}, checkout)], 1)
+        (ended,) = run_jobs([NotebookJob(checkout / "notebooks" / name, begun, {}, checkout)], 1, lambda: None)
         assert ended.error is None
         begun.rename(executed / name)
     shown = everything_shown(executed / name)
