@@ -36,11 +36,8 @@ def fault(reply: str, memory: str = MEMORY) -> Fault | None:
     [
         (Fault.COMMENT, "No changes needed to the memory, as the section on fog does not mention the red door."),
         (Fault.COMMENT, "The original summary remains appropriate."),  # langchain#2504
-        (Fault.COMMENT, "(nothing)"),  # nanobot#5694
-        (Fault.COMMENT, "This section describes fog over the harbour and contains no relevant information."),
         (Fault.COMMENT, "Certainly!"),  # koboldcpp#213
         (Fault.REFUSAL, "I’m sorry, I can’t help with that."),
-        (Fault.REFUSAL, "I can't produce this summary as requested."),  # hermes-agent#118363
         (Fault.REFUSAL, "抱歉，我无法协助。"),
         (Fault.EMPTY, ""),  # camel#4321: an empty summary cleared the history
         (Fault.ECHO, "Reply with the new memory only."),  # mem0#2736
@@ -61,10 +58,8 @@ def test_what_is_no_memory_is_named(expected, reply):
         # langchain#8824: a comment before the summary itself
         "Since the context does not add any relevant information, we will return the original summary:\n" + MEMORY,
         "I'm sorry, I cannot find the name, but the red door has code 4711.",
-        "Fog lay over the harbour.",
         "Der Hafen liegt im Nebel; die rote Tür hat den Code 4711.",
         "今天天气很好，鸟儿在唱歌。",
-        "7",
     ],
 )
 def test_a_memory_with_content_is_never_turned_away(reply):

@@ -58,7 +58,6 @@ def test_a_missing_file_gets_the_nearest_name_beside_it(tmp_path: Path) -> None:
     ("find", "near"),
     [
         (lambda: reader_named("overwrit"), "overwrite"),
-        (lambda: reader_named("gatd"), "gated"),
         (lambda: preset("multihop2"), "multihop_2"),
         (lambda: Template.load("chunkfirst"), "chunk_first"),
         (lambda: open_backend("vlm", "nowhere"), "vllm"),

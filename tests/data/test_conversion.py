@@ -115,10 +115,8 @@ def test_known_unknown_and_failed_questions_are_three_verdicts(encoder):
     [
         ("I do not know.", ("no",), False),
         ("No, they are not.", ("no",), True),
-        ("It was in 1913.", ("19",), False),
         ("答案是北京。", ("北京",), True),
         ("A document is needed to answer.", ("Odo paid", "A"), False),
-        ("The answer is A.", ("Odo paid", "A"), True),
     ],
 )
 def test_a_reply_knows_an_answer_by_whole_words_or_letter(reply, answers, verdict):

@@ -14,7 +14,7 @@ from experiments.readers.recall import recall
 from memagent_lib.diagnostics import Fate, diagnose, evidence_in, live_memories
 from memagent_lib.readers import baselines, map_merge, multislot, overwrite
 from memagent_lib.text import Chunk
-from memagent_lib.trace import Prompt, Trace, Turn
+from memagent_lib.trace import Trace
 
 A, H, M, L = Fate.AHEAD, Fate.IN_MEMORY, Fate.MISSED, Fate.LOST
 OWL, OTTER = "The code of the bold owl is 4711.", "The film Otter was directed by Ada Lovelace."
@@ -215,16 +215,6 @@ def test_a_fact_without_an_answer_is_known_by_its_new_words(fact, question, memo
     trace = read(overwrite, sliced(fact, " Wind."), [memory, memory, "x"], question)
     found = diagnose(trace, [(0, len(fact))], ["Greenwich"])
     assert found.capture == float(present)
-
-
-def test_the_texts_of_the_evidence_replace_a_missing_document():
-    trace = read(overwrite, CHUNKS, ["-", "4711", "4711", "Ada Lovelace", "Ada Lovelace", "x"])
-    whole = diagnose(trace, BOTH, ["4711"], DOCUMENT)
-    lean = Trace(trace.question, tuple(
-        Turn(Prompt(t.prompt.kind, t.prompt.question, t.prompt.memory, t.prompt.chunk and Chunk(
-            t.prompt.chunk.index, "", t.prompt.chunk.start, t.prompt.chunk.end, 1)), t.reply) for t in trace.turns
-    ))  # fmt: skip
-    assert diagnose(lean, BOTH, ["4711"], (OWL, OTTER)) == whole
 
 
 def test_rollouts_tables_and_fates_are_one_number(kept, lost):

@@ -156,8 +156,6 @@ def test_the_page_loads_nothing_and_escapes_everything(encoder, tmp_path):
     [
         ("The code is pepper. \\boxed{pepper}.", "The code is pepper."),
         ("\\boxed{4} \\boxed{4}", "4 4"),
-        ("It has 42 rooms. \\boxed{4}", "It has 42 rooms. 4"),
-        ("Pepper is red. So it is \\boxed{pepper}.", "Pepper is red. So it is pepper."),
     ],
 )
 def test_an_answer_in_words_and_in_a_box_is_one_answer(reply, answer):
@@ -181,13 +179,6 @@ def test_a_turn_that_only_moves_white_space_is_not_a_change(encoder, tmp_path):
     changed = [step.number for step in reading.provenance.steps if step.pieces or step.dropped]
     assert changed == [0] and len(reading.provenance.steps) > 4
     assert f"1 of {len(reading.provenance.steps)} turns" in page_of(reading, tmp_path)
-
-
-def test_an_answer_in_other_words_marks_no_words_as_its_evidence(encoder, tmp_path):
-    (tmp_path / "a.txt").write_text(OTTER)
-    agent = Agent(encoder, Scripted(lambda text: "violet otter is 4821" if "Text:" in text else "yes"))
-    body = page_of(read_files(agent, tmp_path / "a.txt", ["Is there one?"]), tmp_path)
-    assert "violet otter" in body and "<mark>" not in body
 
 
 def test_the_page_shows_what_was_dropped_cut_or_unreadable(encoder, tmp_path):

@@ -84,24 +84,6 @@ def test_finished_examples_stay_and_failed_ones_are_read_again(needle_encoder, n
     assert third.requests == []
 
 
-def test_a_reading_that_was_cut_short_continues_at_its_turn(needle_encoder, needles, tmp_path):
-    prompts = []
-
-    def shaky(text):
-        prompts.append(text)
-        if len(prompts) == 3:
-            raise BackendError("gone")
-        return _careful(text)
-
-    (broken,) = evaluate(Agent(needle_encoder, Scripted(shaky)), needles[:1], folder=tmp_path, progress=False)
-    assert broken.error == "BackendError: gone" and len(prompts) == 3
-    calm = Scripted(_careful)
-    (whole,) = evaluate(Agent(needle_encoder, calm), needles[:1], folder=tmp_path, progress=False)
-    assert len(calm.requests) == 2 and len(whole.trace.turns) == 4
-    (fresh,) = evaluate(Agent(needle_encoder, Scripted(_careful)), needles[:1], progress=False)
-    assert whole.trace == fresh.trace and whole.score == fresh.score
-
-
 def test_only_what_changes_a_reply_is_read_again(needle_encoder, needles, tmp_path, monkeypatch):
     def requests(agent_of=lambda backend: Agent(needle_encoder, backend), examples=needles[:2]):
         backend = Scripted(_careful)

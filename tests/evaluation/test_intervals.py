@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from memagent_lib.evaluation import rate, sample_size, summarise, wilson
+from memagent_lib.evaluation import rate, summarise, wilson
 from memagent_lib.evaluation.intervals import paired_interval
 from memagent_lib.evaluation.tables import paired
 
@@ -23,15 +23,6 @@ def test_a_rate_has_its_text_with_and_without_unit_and_n():
     assert str(found) == "75.0 % [53.1, 88.8] (n=20)"
     assert (found.percent, found.short) == ("75.0 % [53.1, 88.8]", "75.0 [53.1, 88.8]")
     assert str(wilson(0, 0)) == wilson(0, 0).short == "none scored"
-
-
-def test_a_sample_says_on_how_many_documents_its_questions_are():
-    assert [sample_size(20, 20), sample_size(1200, 10), sample_size(3, 1)] == [
-        "20",
-        "1,200 on 10 documents",
-        "3 on 1 document",
-    ]
-    assert str(rate([1, 0, 1, 1], "aabb")).endswith("(n=4 on 2 documents)")
 
 
 @pytest.mark.parametrize("right", [0, 1, 13, 20])

@@ -9,7 +9,7 @@ import pytest
 from memagent_lib import plots
 from memagent_lib.data import data_files, make, save
 from memagent_lib.evaluation import against, paired, wilson
-from memagent_lib.plots.style import COLOURS, GREY, short_count
+from memagent_lib.plots.style import COLOURS, GREY
 
 matplotlib.use("agg")
 
@@ -157,17 +157,6 @@ def test_documents_of_no_set_length_are_drawn_or_counted(results: pd.DataFrame, 
     assert getattr(plots, plot)(mixed).get_xlabel().endswith("\n4 readings of no set length are left out")
 
 
-def test_a_line_whose_readings_all_failed_stops_no_figure(results: pd.DataFrame) -> None:
-    numbers = ["score", "turns", "prompt_tokens", "reply_tokens", "capture", "retention"]
-    failed = results[results["policy"] == "before"].astype(dict.fromkeys(numbers, object))
-    failed = failed.assign(policy="broken", error="no answer", **dict.fromkeys(numbers))
-    rows = pd.concat([failed, results])  # beside a column of None alone, pandas stores numbers as objects
-    drawn = labelled(plots.cost_by_length(rows))
-    assert drawn == {"before": [37, 577], "after": [37, 577], "after, blind": [10, 10]}
-    ax = plots.accuracy_by_depth(rows[(rows["policy"] == "before")], bins=1)
-    assert ax.collections[0].get_array().tolist() == [[6 / 8, 1 / 4]]
-
-
 def test_memory_by_turn_has_means_and_marks_what_was_cut() -> None:
     turns = pd.DataFrame({"kind": "read", "turn": [1, 1, 2], "reply_tokens": [5, 7, 9]}, dtype=object)
     ax = plots.memory_by_turn(turns.assign(finish_reason=["stop", "stop", "length"]))
@@ -219,11 +208,3 @@ def test_a_figure_is_saved_as_an_image_and_as_pdf(results: pd.DataFrame, tmp_pat
     image, vectors = plots.save_figure(plots.accuracy_by_length(results), tmp_path / "deep" / "accuracy.png")
     assert plt.imread(image).shape[0] > 300
     assert vectors.name == "accuracy.pdf" and vectors.read_bytes().startswith(b"%PDF")
-
-
-@pytest.mark.parametrize(
-    ("count", "short"),
-    [(512, "512"), (8192, "8K"), (12_595, "12.3K"), (1020 << 10, "1020K"), (3.5 * (1 << 20), "3.5M")],
-)
-def test_a_count_has_a_short_form_without_an_exponent(count: float, short: str) -> None:
-    assert short_count(count) == short

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from reading_by_hand import ABC, pieces, play, remember_all
+from reading_by_hand import pieces, play, remember_all
 
 from experiments.readers.gated import GATE, gated
 from experiments.readers.recall import RECALL, best_past, recall
@@ -19,9 +19,7 @@ from memagent_lib.readers import (
     multislot,
     overwrite,
     passages_of,
-    question_list,
     retrieved,
-    several_questions,
     truncated,
 )  # fmt: skip
 from memagent_lib.readers.with_memory import PARTS
@@ -143,22 +141,6 @@ def test_no_chunk_is_lost_whatever_their_number(n):
     assert trace.answer.split() == [f"w{i}" for i in range(n)]
 
 
-# several questions in one pass
-
-
-def test_several_questions_share_one_pass_and_one_memory():
-    questions = ["who?", "where?"]
-    trace, moves = play(
-        several_questions(questions)(question_list(questions), ABC),
-        lambda p: remember_all(p) if p.chunk else f"to {p.question}",
-    )
-    assert len(moves) == 6
-    assert len(moves[-1]) == 2
-    assert trace.reads[0].prompt.question == "1. who?\n2. where?"
-    assert trace.answers == {"who?": "to who?", "where?": "to where?"}
-    assert {t.prompt.memory for t in trace.turns[-2:]} == {"a b c d e f g h"}
-
-
 # baselines and search
 
 
@@ -192,18 +174,6 @@ def test_search_ignores_case_and_leaves_out_what_shares_no_word():
 
 
 # what they show, and the window that it needs
-
-
-def test_the_window_for_several_memories_is_checked_first(tokenizer):
-    encoder = Encoder(
-        tokenizer,
-        Template.load("short"),
-        Budget(chunk_tokens=16, memory_tokens=40, answer_tokens=12, question_tokens=16),
-    )
-    plain, slotted = encoder.window_of(overwrite.prompts), encoder.window_of(multislot.prompts)
-    assert plain < slotted
-    with pytest.raises(BudgetError, match="a turn can need"):
-        encoder.require_window(slotted - 1, "the model's window", multislot.prompts)
 
 
 def test_a_document_too_long_for_one_prompt_names_the_fix(encoder):
@@ -283,14 +253,6 @@ def test_a_search_displays_the_best_other_passage_once():
     assert trace.chunks_read == (chunks[0], chunks[1], chunks[3], chunks[2], chunks[4]), "each once, in reading order"
     assert trace.turns[0].reply.signal == "search: keeper of the owl"
     assert [t.prompt.memory for t in trace.turns[1:3]] == ["-", "Anna"]
-
-
-def test_a_reading_with_searches_can_be_over_early():
-    says = iter(["-\nSEARCH: code", "DONE\n7", "7"])
-    chunks = pieces(*map(four_passages, ("Hail", "Snow", "The code is 7")))
-    trace, moves = play(retrieving("q", chunks), lambda p: next(says))
-    assert len(moves) == 3
-    assert trace.turns[-1].prompt.memory == "7"
 
 
 @pytest.mark.parametrize(

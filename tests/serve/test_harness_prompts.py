@@ -35,7 +35,6 @@ STEPS = 'Before answering, reason step by step. Provide your answer at the end i
 
 HARNESSES = {  # messages, question, instructions
     "hotpotqa": ([f"{ONLY}\n\nGiven passages.\n{STORY}\n\n{ONLY}\n\nQuestion: {WHO}\nAnswer:"], WHO, ONLY),
-    "qmsum": ([f"Answer the query.\n\n{STORY}\n\nQuery: Summarize it.\nAnswer:"], "Summarize it.", "Answer the query."),
     "multifieldqa_zh": ([f"阅读文字。\n\n{STORY}\n\n问题：守卫叫什么？\n回答："], "守卫叫什么？", "阅读文字。"),
     "gov_report": ([f"Given is a report.\n\nReport:\n{STORY}\n\n{SUMMARY}\n\nSummary:"], SUMMARY, "Given is a report."),
     "trec": (
@@ -54,7 +53,6 @@ HARNESSES = {  # messages, question, instructions
     "inspect_steps": ([f"{STORY}\n\n{WHO}\n\n{STEPS}"], f"{WHO}\n\n{STEPS}", ""),
     "plain": ([f"{STORY}\n\n{WHO}"], WHO, ""),
     "field_narrative": ([f"Read a story. {PROSE}\n\nNow answer.\n\nQuestion: {WHO}\n\nAnswer:"], WHO, "Read a"),
-    "field_request": ([f"{STORY}\n\n{WHO}\nBe brief.\n\nQuestion: Who?", "Answer:"], "Who?", "Day 0"),
 }  # fmt: skip
 
 
@@ -74,7 +72,6 @@ def test_each_harness_has_its_question(messages: list[str], question: str, instr
     "message",
     [
         f"{WHO} Answer in one word.\n\n{STORY}\n\nEnd of story.",
-        f'{WHO}\n\n{STORY}\n\n"Where have you been?" asked Tom.',
         f"Question: {WHO}\n\nContext:\n{STORY}\n\nAnswer:",
         f"Summarize the dialogue.\n\n{STORY}\nOdo: In the mill.\nSummary:",
         STORY,

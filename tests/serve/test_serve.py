@@ -94,20 +94,6 @@ def test_a_stream_has_progress_answer_finish_reason_and_usage(agent: Agent) -> N
         ([("user", "Who is there?")], {}, "last message", "Who is there?", "I have no document."),
         ([("user", f"{DOCUMENT}\n\n{QUESTION}")], {}, "split auto", QUESTION, "The code is 4711."),
         ([("user", DOCUMENT)], {"question": QUESTION}, "field question", QUESTION, "The code is 4711."),
-        (
-            [("system", "Be brief."), ("user", DOCUMENT), ("assistant", "Thanks."), ("user", QUESTION)],
-            {},
-            "last message",
-            QUESTION,
-            "The code is 4711.",
-        ),
-        (
-            [("system", DOCUMENT), ("user", QUESTION)],
-            {},
-            "last message, system messages before the document",
-            QUESTION,
-            "The code is 4711.",
-        ),
     ],
 )
 def test_document_and_question_follow_the_stated_rule(agent, messages, body, rule, question, answer) -> None:

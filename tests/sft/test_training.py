@@ -164,15 +164,6 @@ def test_a_template_that_opens_a_thought_is_refused(model_folder, data, tokenize
         rows(lessons_from_examples(load(data), encoder, settings.sft, READER), encoder)
 
 
-def test_a_dry_run_prints_two_lessons_and_trains_nothing(model_folder, data, tmp_path, capsys):
-    path = recipe_file(model_folder, data, tmp_path)
-    assert main(["sft", path, "--out", str(tmp_path / "out"), "--dry-run"]) == 0
-    printed = capsys.readouterr()
-    assert printed.out.count("--- prompt") == printed.out.count("--- reply") == 2
-    assert "warning" not in printed.err
-    assert not (tmp_path / "out").exists()
-
-
 def test_lessons_have_the_template_arguments_of_readings(model_folder, data, tokenizer, tmp_path, capsys):
     model = shutil.copytree(model_folder, tmp_path / "thinks")
     (model / "chat_template.jinja").write_text(tokenizer.hf.chat_template + "{% if quick %}<quick>{% endif %}")
