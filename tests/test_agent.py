@@ -20,7 +20,6 @@ from memagent_lib.readers import reader_named
 from memagent_lib.text import Chunk
 
 SENTENCE = "A small boat drifts past the old mill. "
-DOCUMENT = SENTENCE * 40
 
 
 def test_an_interrupt_cancels_the_work():
@@ -51,18 +50,6 @@ def test_an_interrupt_cancels_the_work():
 
 def len_of(text: str) -> str:
     return f"{len(text)}"
-
-
-def test_lean_drops_ids_and_chunk_texts_after_the_turn_was_seen(encoder):
-    seen = []
-    trace = Agent(encoder, Scripted(len_of)).read(
-        DOCUMENT,
-        "q",
-        observer=Observer(lean=True, on_turn=lambda t: seen.append(t.prompt.chunk and t.prompt.chunk.text)),
-    )
-    assert "".join(filter(None, seen)) == DOCUMENT
-    assert {t.prompt.chunk.text for t in trace.reads} == {""}
-    assert not any(t.reply.prompt_ids for t in trace.turns)
 
 
 @pytest.mark.parametrize("name", ["overwrite", "recall"])

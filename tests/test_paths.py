@@ -1,7 +1,6 @@
 """Files are found from any folder, written whole or not at all, and read as far as they are whole."""
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -15,8 +14,6 @@ from memagent_lib.paths import (
     require_apart,
     write_atomically,
 )
-
-ROOT = Path(__file__).parents[1]
 
 
 def test_a_file_is_whole_or_unchanged_and_nothing_is_left_beside(tmp_path):

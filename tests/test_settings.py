@@ -5,10 +5,9 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
-from annotated_types import Interval
 
 from memagent_lib.settings import SettingsError, flatten, parse, to_toml, toml_value
 
@@ -68,18 +67,6 @@ def test_what_is_wrong_is_named_with_what_would_be_right(table, message):
     with pytest.raises(SettingsError) as refused:
         parse(Cart, table, "cart.toml")
     assert message in str(refused.value)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounded:
-    wheels: Annotated[int, Interval(ge=1, le=4)] = 4
-
-
-@pytest.mark.parametrize(("wheels", "said"), [(0, "at least 1, got 0"), (5, "at most 4, got 5")])
-def test_a_bound_beside_a_type_is_checked_and_named(wheels, said):
-    assert parse(Bounded, {"wheels": 4}, "cart.toml") == Bounded()
-    with pytest.raises(SettingsError, match=f"cart.toml: wheels must be {said}"):
-        parse(Bounded, {"wheels": wheels}, "cart.toml")
 
 
 def test_tables_come_back_from_their_toml():

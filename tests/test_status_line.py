@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import sys
 import time
 
 import pytest
 
 from memagent_lib import status_line as module
-from memagent_lib.status_line import StatusLine, status_line
-
-
-def test_units_may_be_fractions_and_an_estimated_total_grows() -> None:
-    with StatusLine(desc="reading", total=1, file=io.StringIO()) as reading:
-        for _ in range(3):
-            reading.advance(0.4, "The code of the owl\nis 4711.")
-        assert reading.n == reading.total == pytest.approx(1.2)
-        assert reading.postfix == "The code of the owl is 4711."
+from memagent_lib.status_line import status_line
 
 
 def test_longer_work_is_counted_and_waits_are_named(monkeypatch: pytest.MonkeyPatch, capsys) -> None:

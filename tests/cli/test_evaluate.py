@@ -11,7 +11,6 @@ import threading
 from pathlib import Path
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 from hostile import serving
 
@@ -130,18 +129,6 @@ def test_a_stopped_command_says_how_to_continue_and_does(
         assert main(given) == 0
         turns = pd.read_parquet(out / "small.parquet")["turns"].sum()
         assert (before, server.posts - before) == (7, turns - 6), "the six finished turns are not asked again"
-
-
-def test_bad_input_is_said_before_a_model_is_asked_for(needles, tmp_path, capsys):
-    pq.write_table(pq.read_table(needles).slice(0, 0), tmp_path / "none_in.parquet")
-    for data, n, says in [
-        (tmp_path / "none.parquet", "1", "no examples at"),
-        (needles, "9", "has 5 examples"),
-        (tmp_path, "1", f"{tmp_path} is a folder"),
-        (tmp_path / "none_in.parquet", "1", "none_in.parquet has 0 examples"),
-    ]:
-        assert main(["evaluate", str(data), "--n", n, "--out", str(tmp_path / "o"), "--model", "nowhere"]) == 2
-        assert says in capsys.readouterr().err
 
 
 MEASURED = """

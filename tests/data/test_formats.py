@@ -213,12 +213,10 @@ def test_documents_and_answers_have_two_names_and_several_shapes(record, documen
 REFUSED = [
     (QUESTION | {"answers": ["Odo", None]}, "None"),
     (QUESTION | {"answers": [["Odo", "O."], ["A."]]}, "list of lists"),
-    (QUESTION | {"answers": []}, "answer"),
     (QUESTION | {"answers": float("nan")}, "nan"),
     (QUESTION, "answers=FIELD"),
     (QUESTION | {"context": "other", "answers": "a"}, "document=FIELD"),
     ({"question": "q", "context": "c", "answer": 2, "choices": ["a", "b"]}, "choice"),
-    ([1], ""),
 ]
 
 

@@ -60,13 +60,6 @@ def test_any_parquet_reader_sees_verls_columns(tmp_path):
     assert Example.from_record(row) == example(4)
 
 
-def test_hugging_face_datasets_reads_the_file_as_verl_does(tmp_path):
-    datasets = pytest.importorskip("datasets")
-    path = save([example(i) for i in range(7)], tmp_path / "x.parquet")
-    rows = datasets.load_dataset("parquet", data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"))
-    assert [Example.from_record(row) for row in rows] == [example(i) for i in range(7)]
-
-
 def test_a_failed_write_leaves_the_old_file_in_place(tmp_path):
     def broken():
         yield example(1)

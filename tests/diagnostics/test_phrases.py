@@ -14,20 +14,18 @@ CUTS = [0, 55, 77, len(DOCUMENT)]
 CHUNKS = [Chunk(i, DOCUMENT[a:b], a, b, 9) for i, (a, b) in enumerate(itertools.pairwise(CUTS))]
 
 
-def trace_of(memories: list[str], answer: str) -> Trace:
+def read(memories: list[str], answer: str) -> Provenance:
     turns, memory = [], ""
     for chunk, after in zip(CHUNKS, memories, strict=True):
         turns.append(Turn(Prompt(Kind.READ, "q", memory, chunk), Reply(after)))
         memory = after
-    return Trace("q", (*turns, Turn(Prompt(Kind.ANSWER, "q", memory), Reply(answer))))
+    return Provenance.of(Trace("q", (*turns, Turn(Prompt(Kind.ANSWER, "q", memory), Reply(answer)))))
 
 
 def test_every_phrase_stands_in_the_source_word_for_word():
-    p = Provenance.of(
-        trace_of(
-            ["Violet otter lives in Oslo.", "violet otter: Oslo", "otter Oslo; the bold owl has 4821 feathers"],
-            "4821 feathers",
-        )
+    p = read(
+        ["Violet otter lives in Oslo.", "violet otter: Oslo", "otter Oslo; the bold owl has 4821 feathers"],
+        "4821 feathers",
     )
     for phrase in p.phrases:
         assert DOCUMENT[phrase.start : phrase.end].lower() == phrase.text.lower()
@@ -41,28 +39,21 @@ def test_every_phrase_stands_in_the_source_word_for_word():
 
 
 def test_the_evidence_of_an_answer_is_where_its_words_came_from():
-    p = Provenance.of(
-        trace_of(
-            ["violet otter in Oslo", "violet otter in Oslo", "violet otter in Oslo, owl has 4821 feathers"],
-            "It has 4821.",
-        )
+    p = read(
+        ["violet otter in Oslo", "violet otter in Oslo", "violet otter in Oslo, owl has 4821 feathers"], "It has 4821."
     )
     assert [x.text for x in p.evidence("q")] == ["owl has 4821 feathers"]
 
 
 def test_an_answer_in_own_words_has_no_evidence_but_a_memory():
-    p = Provenance.of(
-        trace_of(["violet otter lives in Oslo", "violet otter lives in Oslo", "violet otter lives in Oslo"], "Norway")
-    )
+    p = read(["violet otter lives in Oslo", "violet otter lives in Oslo", "violet otter lives in Oslo"], "Norway")
     assert p.evidence("q") == []
     assert [x.text for x in p.remembered] == ["violet otter lives in Oslo"]
     assert all(piece.source is None for piece in p.answers["q"][1])
 
 
 def test_a_phrase_has_the_turn_that_dropped_it():
-    p = Provenance.of(
-        trace_of(["The violet otter lives in Oslo", "nothing more", "the bold owl has 4821 feathers"], "4821")
-    )
+    p = read(["The violet otter lives in Oslo", "nothing more", "the bold owl has 4821 feathers"], "4821")
     assert [(x.text, x.brought, x.dropped) for x in p.phrases] == [
         ("The violet otter lives in Oslo", 0, 1),
         ("the bold owl has 4821 feathers", 2, None),
@@ -89,7 +80,7 @@ def test_words_in_slots_and_merged_memories_have_their_origins():
 
 
 def test_a_record_gives_back_what_a_continuation_needs():
-    first = Provenance.of(trace_of(["The violet otter lives in Oslo"] * 3, "Oslo"))
+    first = read(["The violet otter lives in Oslo"] * 3, "Oslo")
     again = Provenance.from_record(first.to_record())
     more = Chunk(3, " The fox naps at noon.", len(DOCUMENT), len(DOCUMENT) + 22, 5)
     again.turn(

@@ -38,7 +38,6 @@ def read(tmp_path):
             "<tr><td>Test</td></tr></table>",
             "Env | Cluster\nStaging | A\nTest | A\n",
         ),
-        ("<label>Plan</label><select><option>Basic<option selected>Gold</select>", "Plan\n[ ] Basic\n[x] Gold\n"),
         # TeamHG-Memex/html-text#3: values of inputs are text; passwords and tokens are not
         (
             '<p>Name: <input value="Odo Blau"></p><input type=hidden value=csrf-77><input type=password value=hunter2>',
@@ -119,7 +118,6 @@ UNKNOWN = b"<< /Length 12 /Filter /FooDecode >>\nstream\nnot deflate!\nendstream
     [
         # open-legal-products/mike#387: filled forms
         (form(b"<< /Subtype /Widget /FT /Tx /T (signer) /V (Odo Blau) >>"), "signer: Odo Blau", ""),
-        (form(b"<< /Subtype /Widget /FT /Btn /T (smoker) /V /Yes /AS /Yes >>"), "smoker: Yes", ""),
         (
             one_page(b"<< /Subtype /FreeText /Contents (Approved by Odo) >>", page=b"/Annots [6 0 R] "),
             "[note: Approved by Odo]",
@@ -297,8 +295,6 @@ def test_a_notebook_is_its_cells_and_the_outputs_that_are_text(read):
         ("a.json", '{"from": "M\\u00fcller", "n": [1, 2]}', "from: Müller\nn: 1\nn: 2\n", []),
         ("a.json", '{"a": {"b": 1.50, "b": true}, "c": [{"d": ""}]}', "a.b: 1.50\na.b: true\nc.d: \n\n", []),
         ("a.json", '[{"n": "Ada", "eur": 1}, {"eur": 2, "n": "Bo"}]', "n: Ada\neur: 1\n\neur: 2\nn: Bo\n\n", []),
-        ("a.json", '{"allergies": [], "until": null}', "allergies: []\nuntil: null\n", []),
-        ("a.ndjson", '{"from": "M\\u00fcller"}\n', "from: Müller\n", []),
         ("a.json", "{broken", "{broken", ["a.json is not valid JSON; it is read as it is"]),
         ("a.csv", "Name;Rent\nOdo;1.200,50\nAda;900,00\n", "Name | Rent\nOdo | 1.200,50\nAda | 900,00\n", []),
         # docling-project/docling#4097: a mark before a quoted header
@@ -346,7 +342,6 @@ def test_a_spreadsheet_is_its_values_and_its_gaps_are_reported(read):
         ("lease.doc", rb"{\rtf1\ansi x}", "striprtf"),
         ("table.xls", b"<html><table><tr><td>1</td></tr></table></html>", "inscriptis"),
         ("page", b"<?xml version='1.0'?>\n<!-- x -->\n<!DOCTYPE html><p>x", "inscriptis"),
-        ("letter.txt", b"From: me\nTo: you\nSubject: rent\n\nDear you", ""),
         ("book", epub({"1.xhtml": "x"}, ["1.xhtml"]), "inscriptis"),
     ],
 )
@@ -360,7 +355,6 @@ def test_a_format_is_recognised_by_the_bytes(tmp_path, name, data, by):
     ("name", "data"),
     [
         ("old.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(40)),
-        ("talk.pptx", files.archive({"ppt/presentation.xml": ""})),
         ("broken.docx", files.archive({"word/document.xml": "<w:document"})),
         ("cycle.pdf", files.pdf(files.CATALOG, b"<< /Type /Pages /Kids [2 0 R] /Count 1 >>")),
         ("photo.png", b"\x89PNG\r\n\x1a\n\0\0\0"),

@@ -172,15 +172,6 @@ def test_a_sentence_that_two_chunks_share_is_one_box(encoder, tmp_path):
     assert page.count("<blockquote>") == 1 and page.count("<mark>") == 2
 
 
-def test_a_turn_that_only_moves_white_space_is_not_a_change(encoder, tmp_path):
-    (tmp_path / "a.txt").write_text(OTTER + FILLER * 40)
-    says = iter(["violet otter is 4821", "violet otter  is 4821\n", *["violet otter is 4821"] * 99])
-    reading = read_files(Agent(encoder, Scripted(lambda text: next(says))), tmp_path / "a.txt", ["q"])
-    changed = [step.number for step in reading.provenance.steps if step.pieces or step.dropped]
-    assert changed == [0] and len(reading.provenance.steps) > 4
-    assert f"1 of {len(reading.provenance.steps)} turns" in page_of(reading, tmp_path)
-
-
 def test_the_page_shows_what_was_dropped_cut_or_unreadable(encoder, tmp_path):
     (tmp_path / "a.txt").write_bytes((OTTER + "Grüße und schöne Größe. " + FILLER * 9).encode() + b"\xff")
     says = iter(["code of the violet otter is 4821", *["boat"] * 99])

@@ -28,10 +28,3 @@ def test_costs_are_of_readings_that_ended(rows) -> None:
     assert list(table.columns) == ["chunks", "n", "tokens", "turns", "seconds", "seconds_95"]
     assert table.loc["small"].to_list() == pytest.approx([4, 3, 100, 5, 2.0, 8.3])
     assert table.loc["large"].to_list() == pytest.approx([4, 2, 905, 5, 1.5, 1.95])
-
-
-def test_the_lengths_of_a_line_ascend(rows) -> None:
-    longest_first = pd.concat([rows.assign(chunks=16, document="longer " + rows["document"]), rows])
-    assert costs(longest_first)[["line", "chunks"]].values.tolist() == [
-        ["small", 4], ["small", 16], ["large", 4], ["large", 16]
-    ]  # fmt: skip

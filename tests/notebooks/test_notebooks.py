@@ -15,8 +15,7 @@ from memagent_lib.backends import Scripted
 from memagent_lib.data import Example, make, save
 from memagent_lib.evaluation import EvaluationPlan
 from memagent_lib.prompts import Encoder
-from memagent_lib.sweeps import SweepSpec
-from memagent_lib.sweeps.specification import OWN_PARAMETERS, plan
+from memagent_lib.sweeps.specification import OWN_PARAMETERS
 from memagent_lib.tracking import Experiment, evaluate_files
 
 ROOT = Path(__file__).parents[2]
@@ -65,19 +64,6 @@ def test_a_list_may_be_one_value_as_papermill_gives_it(path: Path) -> None:
     lists = [p["name"] for p in parameters if p["inferred_type_name"] == "list"]
     source = code_cells(path)[1].source
     assert [name for name in lists if f"{name} = notebook.listed({name})\n" not in source] == []
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_a_notebook_has_a_question_a_lesson_and_a_next_step(path: Path) -> None:
-    words = [cell.source for cell in nbformat.read(path, 4).cells if cell.cell_type == "markdown"]
-    assert words[0].splitlines()[0].endswith("?")
-    assert "**Learnt:**" in words[-1]
-    assert "**Next:**" in words[-1]
-
-
-def test_the_demo_sweep_fits_its_notebooks() -> None:
-    spec = SweepSpec.load(ROOT / "experiments" / "demo.toml")
-    assert [points[0].stage for points in plan(spec)] == ["data", "train", "evaluate", "figure", "inspect"]
 
 
 def run_cells(notebook: str, **parameters: Any) -> dict[str, Any]:

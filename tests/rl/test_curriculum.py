@@ -47,13 +47,6 @@ def test_a_share_is_used_up_before_it_is_shuffled_anew():
     assert len(set(map(tuple, [*epochs, range(12)]))) == 4
 
 
-def test_stages_follow_each_other_and_the_last_one_stays():
-    curriculum = Curriculum(((2, ((0, 1, 2),)), (1, ((3, 4),)), (1, ((5, 6, 7),))), prompts=2, seed=0)
-    assert set(drawn(curriculum, 1, 2)) <= {0, 1, 2}
-    assert set(drawn(curriculum, 3)) == {3, 4}
-    assert set(drawn(curriculum, 4, 5, 6)) == {5, 6, 7}
-
-
 def test_a_steps_rows_follow_from_seed_and_step_alone():
     stages = ((5, (tuple(range(40)), tuple(range(40, 60)))), (5, (tuple(range(60, 90)),)))
     whole = [drawn(Curriculum(stages, 8, 0), step) for step in range(1, 11)]

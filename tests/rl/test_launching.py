@@ -22,7 +22,7 @@ from memagent_lib.rl.run import training_run
 from memagent_lib.rl.run.checks import dry_run, resolved
 from memagent_lib.rl.run.training_run import launch
 from memagent_lib.rl.run_folder import RunError, RunFolder, TrainingState, TrainingStatus
-from memagent_lib.rl.verl.verl_keys import ACTOR, MODEL, ROLLOUT
+from memagent_lib.rl.verl.verl_keys import ACTOR, MODEL
 from memagent_lib.rl.verl.verl_settings import load_composed
 from memagent_lib.settings import SettingsError
 
@@ -152,7 +152,6 @@ def with_checkpoint(config: Recipe, path) -> RunFolder:
     [
         ("verl", {f"{ACTOR}.optim.lr": 0.5}, f"verl.{ACTOR}.optim.lr was 1e-06 and is 0.5"),
         ("train", {"seed": 1, "credit": "split"}, "train.credit was shared and is split; train.seed was 0 and is 1"),
-        ("verl", {f"{ROLLOUT}.top_p": 0.9}, f"verl.{ROLLOUT}.top_p was None and is 0.9"),
     ],
 )
 def test_a_run_is_not_resumed_as_another_one(config, tmp_path, table, values, named):

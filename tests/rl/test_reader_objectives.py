@@ -260,20 +260,3 @@ def test_verl_builds_the_loop_of_a_runs_recipe(model_folder, tmp_path, tokenizer
     (entry,) = OmegaConf.load(folder.path / AGENT_FILE)
     loop = instantiate(entry, server_manager=None, tokenizer=tokenizer.hf)
     assert (loop.recipe, set(loop.rewards)) == (recipe, {"update", "late_exit"})
-
-
-def test_the_share_of_cut_memories_counts_merged_ones():
-    from memagent_lib.evaluation import Result
-    from memagent_lib.rl.agent_loop import rollout_metrics
-    from memagent_lib.scoring import Score
-    from memagent_lib.text import Chunk
-    from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
-
-    chunk = Chunk(0, FACT, 0, len(FACT), 9)
-    read = Turn(Prompt(Kind.READ, "q?", "", chunk), Reply("one", "length"))
-    merge = Turn(Prompt(Kind.MERGE, "q?", "one", chunk), Reply("both", "length"))
-    answer = Turn(Prompt(Kind.ANSWER, "q?", "both"), Reply("4711", "stop"))
-    trace = Trace("q?", (read, read, merge, answer))
-    example = Example(id="1", task="needle", question="q?", document=FACT, answers=("4711",), rule="contains")
-    metrics = rollout_metrics(Result(example, "map_merge", 1.0, trace, Score(1.0, "4711", "")))
-    assert (metrics["cut_memories"], metrics["cut_share"]) == (3.0, 1.0)

@@ -1,21 +1,11 @@
 """What a run leaves on disk can be trusted, whatever killed it."""
 
 import json
-import os
 
 import pytest
 
 from memagent_lib.paths import read_lines_from
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
-
-
-def test_a_status_comes_back_as_it_was_written(tmp_path):
-    folder = RunFolder(tmp_path)
-    lock = folder.lock()
-    folder.write_status(TrainingStatus(state=TrainingState.RUNNING, step=3, steps=9, reward=0.25, pid=7))
-    status = folder.status()
-    assert status == TrainingStatus(state=TrainingState.RUNNING, step=3, steps=9, reward=0.25, pid=7)
-    os.close(lock)
 
 
 def test_a_running_run_without_a_process_has_died(tmp_path):
@@ -24,15 +14,6 @@ def test_a_running_run_without_a_process_has_died(tmp_path):
     assert folder.status().state is TrainingState.DIED
     folder.write_status(TrainingStatus(state=TrainingState.FINISHED, step=3))
     assert folder.status().state is TrainingState.FINISHED
-
-
-def test_only_one_process_can_hold_a_run(tmp_path):
-    folder = RunFolder(tmp_path)
-    lock = folder.lock()
-    with pytest.raises(BlockingIOError):
-        folder.lock()
-    os.close(lock)
-    os.close(folder.lock())
 
 
 def test_half_a_line_is_not_read_until_it_is_whole(tmp_path):
@@ -45,13 +26,6 @@ def test_half_a_line_is_not_read_until_it_is_whole(tmp_path):
     file.write_text('{"step": 1}\n{"step"\n')
     with pytest.raises(ValueError, match=r"lines has a damaged line, .*; remove that line$"):
         read_lines_from(file, 0)
-
-
-def test_a_resumed_run_forgets_the_steps_it_will_do_again(tmp_path):
-    folder = RunFolder(tmp_path)
-    folder.metrics.write_text("".join(json.dumps({"step": s, "metrics": {}}) + "\n" for s in (1, 2, 3)))
-    folder.forget_after(2)
-    assert [row["step"] for row in folder.rows()] == [1, 2]
 
 
 def test_a_step_whose_metrics_a_kill_has_taken_is_done_again(tmp_path):

@@ -37,11 +37,6 @@ HARNESSES = {  # messages, question, instructions
     "hotpotqa": ([f"{ONLY}\n\nGiven passages.\n{STORY}\n\n{ONLY}\n\nQuestion: {WHO}\nAnswer:"], WHO, ONLY),
     "multifieldqa_zh": ([f"阅读文字。\n\n{STORY}\n\n问题：守卫叫什么？\n回答："], "守卫叫什么？", "阅读文字。"),
     "gov_report": ([f"Given is a report.\n\nReport:\n{STORY}\n\n{SUMMARY}\n\nSummary:"], SUMMARY, "Given is a report."),
-    "trec": (
-        ["Determine the type.\n\n" + "Question: What is a boat?\nType: Definition\n" * 40 + f"Question: {WHO}\nType:"],
-        WHO,
-        "Determine the type.",
-    ),
     "longbench_v2": (
         [f"Please read the following text.\n\n<text>\n{STORY}\n</text>\n\n{WHO}\nChoices:\n{OPTIONS}\n\nAnswer:"],
         f"{WHO}\nChoices:\n{OPTIONS}",
@@ -65,7 +60,7 @@ def test_each_harness_has_its_question(messages: list[str], question: str, instr
     found = task(*chat_of(messages))
     assert (found.question, found.rule) == (question, "split auto")
     assert found.instructions.startswith(instructions)
-    assert ("What is a boat?" if "boat" in messages[0] else PROSE.strip()) in found.document
+    assert PROSE.strip() in found.document
 
 
 @pytest.mark.parametrize(

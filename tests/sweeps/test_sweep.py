@@ -20,7 +20,7 @@ from memagent_lib.paths import PACKAGE
 from memagent_lib.provenance import code_hash
 from memagent_lib.sweeps import SweepError, SweepSpec, SweepStage, gather_sweep, notebook_jobs, run_sweep
 from memagent_lib.sweeps.runner import only_sweep_in
-from memagent_lib.sweeps.specification import notebook_parameters, plan
+from memagent_lib.sweeps.specification import plan
 from memagent_lib.tracking import Experiment, TrackingError, load_runs
 
 PARAMETERS = """x: int = 1  # a number
@@ -222,16 +222,6 @@ def test_a_parameter_without_effect_is_refused(notebook, spec, parameters: str, 
     stage = SweepStage(notebook=notebook(cell, parameters=parameters), grid={"x": [1, 2]})
     with pytest.raises(SweepError, match=named):
         run_sweep(spec(stage, parameters={}))
-
-
-def test_every_name_of_the_parameters_cell_is_a_parameter(notebook, tmp_path: Path) -> None:
-    path = notebook(
-        parameters="import datetime\nday: datetime.date = datetime.date(2026, 1, 1)\nwho: str | None = None"
-    )
-    assert notebook_parameters(Path(path)) == ["day", "who"]
-    (tmp_path / "n.ipynb").write_text('{"nbformat": 4}')
-    with pytest.raises(SweepError, match=r"n\.ipynb is not a notebook"):
-        notebook_parameters(tmp_path / "n.ipynb")
 
 
 def test_a_sweep_file_has_stages_or_one_notebook_and_its_grid(tmp_path: Path, notebook) -> None:
