@@ -116,9 +116,12 @@ def test_what_cannot_be_read_is_refused_before_the_first_turn(tmp_path, monkeypa
 WORDS = (
     "rain",
     "code",
+    "not\u00a0here",
+    "caf\u00e9",
     "\u6771\u4eac",
     "\U0001f9ea",
     "<|im_end|>",
+    "{chunk}",
     "\r",
     "\x85",
 )

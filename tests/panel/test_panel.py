@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -185,22 +186,25 @@ def test_only_the_tracking_store_may_differ_to_attach(running: RunFolder) -> Non
 
 def test_a_finished_run_is_attached_to_only_with_its_inputs(run: RunFolder, tmp_path: Path) -> None:
     """An earlier stage of a sweep may write other data, or train another model, in the same place."""
-    train, test, other = files = [tmp_path / name for name in ("train.parquet", "test.parquet", "model.safetensors")]
+    train, test, other = files = [
+        tmp_path / name for name in ("train.parquet", "test.parquet", "other/model.safetensors")
+    ]
+    other.parent.mkdir()
     for file in files:
         file.write_bytes(b"one")
-    averaged = {"path": "policy", "average_with": str(tmp_path)}
+    averaged = {"path": "policy", "average_with": str(other.parent)}
     config = recipe(3, model=averaged, data={"train": str(train), "eval": str(test)})
     run.write_recipe(resolved(config, run), "cpu")
     run.write_status(TrainingStatus(state=TrainingState.FINISHED, step=3, steps=3))
     test.write_bytes(b"two")  # no step of the training depends on it
     assert begin(config, run.path).status().state is TrainingState.FINISHED
-    for file, name in {train: train, other: tmp_path}.items():
+    for file, name in {train: train, other: other.parent}.items():
         file.write_bytes(b"two")
         with pytest.raises(RunError, match=f"{name} is not what it was"):
             begin(config, run.path)
         file.write_bytes(b"one")
     train.unlink()
-    other.unlink()
+    shutil.rmtree(other.parent)
     assert begin(config, run.path).status().state is TrainingState.FINISHED, "what is gone is not compared"
 
 
