@@ -5,10 +5,9 @@ The sentences are those of public reports, named by project and number; those wi
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
-from training_loop import loop_of, recipe_of
+from training_loop import ScriptedServer, in_order, loop_of, recipe_of
 
 from memagent_lib.agent import Agent, AgentSettings, open_agent
 from memagent_lib.backends import BackendError, Scripted
@@ -150,19 +149,6 @@ def test_the_action_is_a_setting_of_the_agent_and_of_a_trained_policy(encoder, t
     assert open_agent(tmp_path, Scripted(str), tokenizer=tokenizer, on_bad_memory="take").on_bad_memory == "take"
 
 
-class RolloutServer:
-    """verl's rollout server: it records sampling settings and gives scripted replies, each with its own tokens."""
-
-    def __init__(self, tokenizer, *replies: str):
-        self.tokens = iter([tokenizer.encode(reply) for reply in replies])
-        self.sampling = []
-
-    async def generate(self, request_id, *, prompt_ids, sampling_params):
-        self.sampling.append(sampling_params)
-        ids = next(self.tokens)
-        return SimpleNamespace(token_ids=ids, log_probs=[-1.0] * len(ids), stop_reason="completed", extra_fields={})
-
-
 @pytest.mark.parametrize("action", ["take", "keep", "retry"])
 async def test_replies_turned_away_in_training_are_rows_too(tokenizer, model_folder, tmp_path, action):
     pytest.importorskip("verl")
@@ -170,7 +156,7 @@ async def test_replies_turned_away_in_training_are_rows_too(tokenizer, model_fol
     replies = [NOTE, "No changes.", "4711"]
     if action == "retry":
         replies.insert(2, "door code")
-    server = RolloutServer(tokenizer, *replies)
+    server = ScriptedServer(tokenizer, in_order(*replies))
     sizes = {"chunk_tokens": 24, "memory_tokens": 16, "answer_tokens": 8, "question_tokens": 16}
     recipe = recipe_of(model_folder, sizes, reading={"on_bad_memory": action})
     loop = loop_of(tmp_path, server, recipe)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from training_loop import loop_of, recipe_of
+from training_loop import ScriptedServer, in_order, loop_of, recipe_of
 
 from experiments.studies.readers.study import objectives
 from memagent_lib.data import Example, Span
@@ -23,23 +23,6 @@ pytest.importorskip("vllm")
 SIZES = {"chunk_tokens": 24, "memory_tokens": 24, "answer_tokens": 8, "question_tokens": 16}
 FACT = "The red door has code 4711."
 FILLER = "A small boat drifts past the old mill. "
-
-
-class Server:
-    """verl's rollout server with scripted replies, each a function of the prompt's text."""
-
-    def __init__(self, tokenizer, reply: Callable[[str], str]):
-        self.tokenizer = tokenizer
-        self.reply = reply
-
-    async def generate(self, request_id, *, prompt_ids, sampling_params):
-        ids = self.tokenizer.encode(self.reply(self.tokenizer.decode(prompt_ids)))
-        return SimpleNamespace(token_ids=ids, log_probs=[-1.0] * len(ids), stop_reason="completed", extra_fields={})
-
-
-def in_order(*replies: str) -> Callable[[str], str]:
-    left: Iterator[str] = iter(replies)
-    return lambda prompt: next(left)
 
 
 def example(tokenizer, chunk: int, number: int) -> Example:
@@ -82,7 +65,7 @@ def outputs(tmp_path, model_folder, tokenizer):
 
     async def rollout(reader: str, task: Example, reply: Callable[[str], str], on_bad_memory="take", **tables):
         recipe = recipe_of(model_folder, SIZES, reader, {"on_bad_memory": on_bad_memory}, **tables)
-        loop = loop_of(tmp_path / f"run {next(runs)}", Server(tokenizer, reply), recipe)
+        loop = loop_of(tmp_path / f"run {next(runs)}", ScriptedServer(tokenizer, reply), recipe)
         row = task.to_record() | {"raw_prompt": task.to_record()["prompt"], "uid": "p"}
         return recipe, await loop.run({"temperature": 1.0}, **row, global_steps=1, session_id=0)
 

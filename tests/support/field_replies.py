@@ -38,7 +38,6 @@ FIELD_REPLIES = [
     ("exact", r"\boxed{12 km}", ["12 m"], 0),
     ("exact", r"\boxed{12 km}", ["12"], 0),
     # Codes are no numbers.
-    ("contains", r"\boxed{1.2.3}", ["1.2"], 0),
     ("contains", r"\boxed{1920-1930}", ["1920"], 0),
     # Dates; the order of 03/04 is anybody's guess. math-verify reads 2024-03-14 as 2007.
     *[
@@ -91,7 +90,6 @@ FIELD_REPLIES = [
     ("choice", "答案是C", ["C"], 1),
     ("choice", "<answer>A or B or C</answer>", ["A"], 0),
     ("choice", "The answer is Walking Georgie.", ["Walking Georgie", "B"], 1),
-    ("choice", r"\boxed{B. Walking Georgie}", ["B"], 1),
     # Lists as models write them.
     ("items", r"\boxed{猫头鹰、蝾螈}", ["猫头鹰", "蝾螈"], 1),
     ("items", r"\boxed{Smith, John; Doe, Jane}", ["Smith, John", "Doe, Jane"], 1),
@@ -105,7 +103,6 @@ FIELD_REPLIES = [
     ("boxed", r"\boxed{0.50}", ["1/2"], 1),
     # Siblings of the above.
     ("contains", r"\boxed{Lisbon. Porto. Faro}", ["Lisbon"], 0),
-    ("contains", r"\boxed{Ada Blau, the keeper of the lighthouse}", ["Ada Blau"], 1),
     ("boxed", r"\boxed{x^2}", ["x2"], 0),
     # IBM/AssetOpsBench#475, EleutherAI/lm-evaluation-harness#3110: answers in a form that was not requested.
     *[
@@ -135,7 +132,6 @@ FIELD_REPLIES = [
     # Fractions, units and money; an "a" at the end is a name.
     ("boxed", r"\boxed{1\frac{1}{2}}", ["5.5"], 0),
     ("boxed", r"\boxed{1\frac{1}{2}}", ["1.5"], 1),
-    ("exact", r"\boxed{US$5M}", ["$5 million"], 1),
     ("exact", r"\boxed{5 million euros}", ["$5 million"], 0),
     ("contains", "The answer is Plan B.", ["Plan A"], 0),
     ("exact", r"\boxed{hepatitis A.}", ["Hepatitis A"], 1),
@@ -145,7 +141,6 @@ FIELD_REPLIES = [
     ("abstains", "She did not go to Paris; she went to Rome.", ["x"], 0),
     # Words around a list are no items.
     ("items", "The magic numbers in the text are 12, 34, and 56.", ["12", "34", "56"], 1),
-    ("items", "Here are the numbers:\n- 12\n- 34\n- 99", ["12", "34", "56"], 2 / 3),
     ("items", "Answer: 12, 34\n\nExplanation: they are in the text, at the start", ["12", "34"], 1),
     ("items", r"\boxed{12, 34, 56, 78}", ["12", "34", "56"], 0.75),
     # An article beside an answer is no guess.

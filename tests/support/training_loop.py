@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from memagent_lib.rl import Recipe, RunFolder
@@ -24,3 +26,20 @@ def loop_of(folder: Path, server: Any, recipe: Recipe) -> Any:
     RunFolder(folder).traces.mkdir(parents=True)
     RunFolder(folder).write_recipe(recipe, "cpu")
     return MemAgentLoop(server_manager=server, folder=str(folder), tokenizer=None)
+
+
+def in_order(*replies: str) -> Callable[[str], str]:
+    left: Iterator[str] = iter(replies)
+    return lambda prompt: next(left)
+
+
+class ScriptedServer:
+    """verl's rollout server with replies that a function of the prompt's text gives; it records sampling settings."""
+
+    def __init__(self, tokenizer: Any, reply: Callable[[str], str]):
+        self.tokenizer, self.reply, self.sampling = tokenizer, reply, []
+
+    async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Any:
+        self.sampling.append(sampling_params)
+        ids = self.tokenizer.encode(self.reply(self.tokenizer.decode(prompt_ids)))
+        return SimpleNamespace(token_ids=ids, log_probs=[-1.0] * len(ids), stop_reason="completed", extra_fields={})
