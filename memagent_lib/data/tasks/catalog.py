@@ -25,10 +25,15 @@ FAMILIES = (needles, retrieval, counting, multihop, changes)
 """The library's families of tasks: modules with ``PRESETS``. Others are files of ``experiments/tasks``."""
 
 
+_OWN: Mapping[str, Preset] = {name: preset for family in FAMILIES for name, preset in family.PRESETS.items()}
+
+
 def presets() -> dict[str, Preset]:
     """Return all tasks that are not in a user's own file; ``memagent data --list`` prints them."""
-    shipped = [shipped_module("tasks", name) for name in shipped_names("tasks")]
-    return {name: preset for family in (*FAMILIES, *shipped) for name, preset in family.PRESETS.items()}
+    found = dict(_OWN)
+    for name in shipped_names("tasks"):
+        found |= shipped_module("tasks", name).PRESETS
+    return found
 
 
 def preset(name: str) -> Preset:
@@ -36,9 +41,9 @@ def preset(name: str) -> Preset:
 
     Raises ``ValueError`` if there is no such preset.
     """
-    known = presets()
-    found = load_plugin(name, "PRESETS") if is_plugin(name) else known.get(name)
+    found = load_plugin(name, "PRESETS") if is_plugin(name) else _OWN.get(name) or presets().get(name)
     if not isinstance(found, Preset):
+        known = presets()
         raise ValueError(
             f"no task {name!r}; choose from {', '.join(known)}, or name a memagent_lib.data.Preset in a file, "
             f"FILE.py:NAME{nearest(name, known)}"
