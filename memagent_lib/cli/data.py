@@ -136,7 +136,7 @@ def _print_tasks(only: str | None) -> None:
             family = about.family
             print(family)
         needs = f" (needs {about.needs})" if about.needs else ""
-        print(f"  {name:<16}{about.description}{needs}; a guess scores {100 * about.chance:.0f} %")
+        print(f"  {name:<18} {about.description}{needs}; a guess scores {100 * about.chance:.0f} %")
     if only:
         print(f"\nparameters: {preset(only).parameters}")
         return

@@ -7,7 +7,7 @@ plan then writes the document: a :class:`Meter` counts tokens, so that it fills 
 :class:`Format` reads examples from a record of somebody else's file.
 
 This package covers examples, their files, and the layout of a document of a requested length. Reading and training are
-not part of it; the caller passes the agents for the no-context filter.
+not part of it; the caller passes the agents that filter questions with a known answer (``--drop-known``).
 """
 
 from memagent_lib.data.examples import (

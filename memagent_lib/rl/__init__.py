@@ -47,10 +47,10 @@ The parameters of the equation are set by verl's names in a recipe's ``[verl]`` 
 Settings without a name in verl are in ``[train]`` (:class:`~memagent_lib.rl.config.TrainingConfig`), ``[rewards]``
 (:mod:`memagent_lib.rl.rewards`: rewards of a reader's own file) and ``[data]``.
 
-Read ``config``, ``rewards``, ``advantages``, ``loss``, ``agent_loop``, ``trainer`` in this order. ``curriculum``
-chooses the examples, ``run_folder`` describes a run's files, ``verl`` depends on verl's internals, and ``run`` starts
-and supervises a run's processes. This ``__init__`` loads neither verl nor vLLM nor Ray. This package does not depend on
-notebooks or charts.
+``verl/VERL.md`` says which process runs which module. Read ``config``, ``rewards``, ``advantages``, ``loss``,
+``agent_loop``, ``trainer`` in this order. ``curriculum`` chooses the examples, ``run_folder`` describes a run's files,
+``verl`` depends on verl's internals, and ``run`` starts and supervises a run's processes. This ``__init__`` loads
+neither verl nor vLLM nor Ray. This package does not depend on notebooks or charts.
 """
 
 from memagent_lib.rl.advantages import Credited

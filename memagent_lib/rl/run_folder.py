@@ -113,9 +113,7 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"  # a line per step, {"step", "time", "metrics"}, with all that verl logged
         self.verl_metrics = path / "metrics.part.jsonl"  # what verl itself logs; emptied whenever verl starts
         self.traces = path / "traces"
-        self.credit = (
-            path / "credit"
-        )  # what each rollout of a step was trained with (:func:`~memagent_lib.rl.advantages.credited`)
+        self.credit = path / "credit"  # what the traced rollouts of each step were trained with
         self.checkpoints = path / "checkpoints"
         self.checkpoint_note = self.checkpoints / "latest_checkpointed_iteration.txt"  # where verl continues
         self.model = path / "model"  # the exported policy, once the run has finished
@@ -178,7 +176,7 @@ class RunFolder:
         except (ValueError, TypeError, LookupError) as broken:
             raise RunError(f"{self.path / STATUS_FILE} is not a status that memagent wrote ({broken})") from broken
         waits = status.state is TrainingState.STARTING and self.waits_for.is_file()
-        return replace(status, waits_for=self.waits_for.read_text(encoding="utf-8")) if waits else status
+        return replace(status, waits_for=self.waits_for.read_text(encoding="utf-8") if waits else "")
 
     def due(self, steps: int) -> tuple[float, float]:
         """Return about when the next of ``steps`` and the last are done, as seconds since the epoch; 0 if not known.

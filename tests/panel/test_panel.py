@@ -113,6 +113,8 @@ def test_the_time_left_comes_from_the_run_s_own_steps(running: RunFolder) -> Non
     assert running.status().progress == "step 3 of 10"
     running.write_status(TrainingStatus(state=TrainingState.STARTING, steps=10))
     assert "starting: waiting for Ray" in report(running.path).title
+    running.write_status(replace(running.status(), state=TrainingState.RUNNING, step=1))  # as the supervisor does
+    assert running.status().progress == "step 1 of 10"
 
 
 def test_a_run_that_was_requested_to_stop_is_stopping(running: RunFolder) -> None:

@@ -53,7 +53,7 @@ BUDGET = {
     "models": 381,
     "scoring": 678,
     "diagnostics": 539,
-    "data": 2_250,
+    "data": 2_255,
     "evaluation": 1_189,
     "documents": 1_093,
     "tracking": 824,
