@@ -39,6 +39,7 @@ def open_backend(
     Without a number of ``threads``, a CPU runs a small model (:data:`SMALL_MODEL_MB`) with one. More would gain little,
     and would wait for each other several times in every layer: on busy cores, readings take many times as long. A
     larger model takes all cores.
+
     With a number of ``engines``, open that many, each in its own process, as an :class:`EnginePool`. ``cluster`` is the
     address of the Ray cluster for them (default: ``local``, a private one on this machine).
     """

@@ -50,6 +50,7 @@ def run_jobs(jobs: Iterable[NotebookJob], workers: int, note: Callable[[], None]
     """Run jobs in order, up to ``workers`` at a time, and yield each outcome. A job is taken when a worker is free.
 
     ``note`` is called whenever no job has ended for :data:`NOTE_EVERY_S` seconds.
+
     An exception, such as Ctrl-C, first interrupts the running cells and waits for them; a second one kills them.
     """
     waiting = iter(jobs)
