@@ -5,7 +5,12 @@
 const FATES = { a: "ahead", h: "present", m: "missed", l: "lost", n: "none" };
 const NAMES = { ahead: "not read yet", present: "in memory", missed: "read but never noted", lost: "noted and lost", none: "no memory" };
 const FATE_FILTERS = ["noted and lost", "read but never noted", "in memory", "memory cut at its limit", "a reply was not a memory"];
-const FILTERS = ["policy", "reader", "task", "length", "fate", "answer"]; // of the table, the scores and the inspector
+// What became of a needed fact, as plots.evidence_outcomes names it, in the order of a bar's parts; and the classes of their colours.
+const OUTCOMES = {
+  "in memory, right": "right", "in memory, wrong": "kept", "noted and lost to another value": "value", "noted and lost to another statement": "statement",
+  "noted and lost to nothing": "nothing", "read but never noted": "missed", "not read yet": "ahead",
+};
+const FILTERS = ["policy", "reader", "task", "length", "outcome", "fate", "answer"]; // of the table, the scores and the inspector
 const HELP = "← → turn · n p next or previous change · [ ] reading · Home End";
 const WORST = "namhl"; // when several turns share a column of pixels, the worst is drawn
 
@@ -31,8 +36,12 @@ function fillSelect(select, options, chosen) {
 }
 
 const ANSWERS = ["answer", "direct", "blind"];
+const outcomesOf = (e) => (e.outcomes ? e.outcomes.split(" | ") : []).map((fact) => (fact === "in memory" ? `${fact}, ${e.right ? "right" : "wrong"}` : fact.replace(/ after \d+ turns?/, "")));
+const lengthOf = (e) => String(e.chunks ?? "no set length");
 const unique = (values) => [...new Set(values)];
+const byLength = (lengths) => lengths.sort((a, b) => (a ?? Infinity) - (b ?? Infinity));
 const counted = (n, what) => `${n.toLocaleString()} ${what}${n === 1 ? "" : "s"}`;
+const lengthInWords = (chunks) => (chunks ? counted(chunks, "chunk") : lengthOf({ chunks }));
 
 // Text with some spans marked, [start, end, class, title] each. Python counts code points, so the text is split into those.
 function marked(text, spans) {
@@ -382,9 +391,9 @@ class View {
   }
 
   listed() {
-    const { policy, reader, task, length, fate, answer } = this.state;
-    return this.all().filter((e) => (!policy || e.policy === policy) && (!reader || e.reader === reader) && (!task || e.task === task) && (!length || String(e.chunks) === String(length))
-      && (!fate || e.fates.includes(fate)) && (!answer || e.right === (answer === "right")) && (!this.matches || this.matches.has(e.key)));
+    const { policy, reader, task, length, outcome, fate, answer } = this.state;
+    return this.all().filter((e) => (!policy || e.policy === policy) && (!reader || e.reader === reader) && (!task || e.task === task) && (!length || lengthOf(e) === String(length))
+      && (!outcome || outcomesOf(e).includes(outcome)) && (!fate || e.fates.includes(fate)) && (!answer || e.right === (answer === "right")) && (!this.matches || this.matches.has(e.key)));
   }
 
   // Two files of questions about one document may number them alike.
@@ -445,11 +454,11 @@ class View {
 
   offer(policies, own, listed, others) {
     const { state, selects } = this, readers = unique(own.map((e) => e.reader));
-    const lengths = unique(this.all().map((e) => e.chunks).filter(Boolean)).sort((a, b) => a - b);
-    const tasks = unique(this.all().map((e) => e.task)), same = (name) => [name, name];
+    const lengths = byLength(unique(this.all().map((e) => e.chunks)));
+    const tasks = unique(this.all().map((e) => e.task)), found = this.all().flatMap(outcomesOf), same = (name) => [name, name];
     const options = {
-      policy: policies.map(same), reader: readers.map(same), task: tasks.map(same), length: lengths.map((n) => [n, counted(n, "chunk")]),
-      fate: FATE_FILTERS.map((f) => [f, f === "in memory" ? "in memory at the end" : f]), answer: ["wrong", "right"].map(same),
+      policy: policies.map(same), reader: readers.map(same), task: tasks.map(same), length: lengths.map((n) => [lengthOf({ chunks: n }), lengthInWords(n)]),
+      outcome: Object.keys(OUTCOMES).filter((name) => found.includes(name)).map(same), fate: FATE_FILTERS.map((f) => [f, f === "in memory" ? "in memory at the end" : f]), answer: ["wrong", "right"].map(same),
     };
     for (const name of FILTERS) {
       fillSelect(selects[name], [["", "any"], ...options[name]], state[name]);
@@ -714,7 +723,7 @@ export default {
   render({ model, el }) {
     const inspector = make("div"), list = make("div");
     const gone = make("p", { class: "ma-base ma ma-live", role: "status", hidden: true });
-    const box = make("details", { class: "ma-base ma ma-list" }, make("summary", {}, "All readings as a table"), list);
+    const box = make("details", { class: "ma-base ma ma-list" }, make("summary", {}, "All readings: scores, what became of the facts, table"), list);
     el.replaceChildren(gone, box, inspector);
     const source = fromKernel(model, el, (text) => {
       gone.textContent = text;

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from memagent_lib.diagnostics import Fate, Provenance, evidence_in
 from memagent_lib.documents import plain
 from memagent_lib.errors import nearest
-from memagent_lib.evaluation import Result, line_name
+from memagent_lib.evaluation import COLUMNS, Result, line_name
 from memagent_lib.journal import digest
 from memagent_lib.readers import can_continue, signal_in_words
 from memagent_lib.trace import Kind, Reply, Trace, Turn
@@ -111,6 +111,7 @@ class Readings:
             "seconds": round(result.seconds, 2),
             "sharing": str(result.sharing or ""),
             "fates": _tags(result),
+            "outcomes": COLUMNS["outcomes"].value(result) or "",
         }
 
     def story(self, key: str) -> dict[str, Any]:

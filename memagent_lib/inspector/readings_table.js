@@ -10,6 +10,16 @@ const COLUMNS = [
 ];
 const COSTS = ["tokens", "turns", "seconds"];
 
+// A button that opens the readings of some filters; it is pressed while these are the view's.
+function opener(view, filters, text, more = {}) {
+  const open = () => {
+    view.open({ ...Object.fromEntries(FILTERS.map((name) => [name, ""])), ...filters, search: "", turn: undefined });
+    view.box.focus(); // where arrows move through its turns
+  };
+  const isOpen = Object.entries(filters).every(([name, value]) => String(view.state[name]) === value);
+  return make("button", { ...more, "aria-pressed": String(isOpen), onclick: open }, text);
+}
+
 // Mean scores by line, task and length; a click opens the readings of one, or those of them with a wrong answer.
 class Scores {
   constructor(root, view) {
@@ -18,9 +28,9 @@ class Scores {
   }
 
   draw() {
-    const scored = this.view.all().filter((e) => e.found !== null), lengths = unique(scored.map((e) => e.chunks)).sort((a, b) => (a ?? Infinity) - (b ?? Infinity));
+    const scored = this.view.all().filter((e) => e.found !== null), lengths = byLength(unique(scored.map((e) => e.chunks)));
     const rows = new Map(scored.map((e) => [`${e.task}\n${e.name}`, e]));
-    const head = ["task", "line", ...lengths.map((n) => (n ? counted(n, "chunk") : lengths.length > 1 ? "other" : "score"))].map((name) => make("th", { scope: "col" }, name));
+    const head = ["task", "line", ...lengths.map((n) => (n || lengths.length > 1 ? lengthInWords(n) : "score"))].map((name) => make("th", { scope: "col" }, name));
     const body = [...rows.values()].map((e) => make("tr", {}, make("td", {}, e.task), make("td", {}, e.name), ...lengths.map((n) => make("td", {}, ...this.cell(e, n, scored)))));
     this.root.replaceChildren(make("table", { class: "ma-scores" }, make("caption", {}, "Mean score; a click shows its readings"), make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body)));
   }
@@ -28,17 +38,41 @@ class Scores {
   cell({ task, name, policy, reader }, chunks, scored) {
     const own = scored.filter((e) => e.task === task && e.name === name && e.chunks === chunks), wrong = own.filter((e) => !e.right).length;
     if (!own.length) return [];
-    const score = (100 * own.reduce((sum, e) => sum + e.score, 0)) / own.length, view = { policy, reader, task, length: String(chunks ?? "") };
-    const button = (text, answer) => {
-      const isOpen = Object.entries({ ...view, answer }).every(([filter, value]) => String(this.view.state[filter]) === value);
-      return make("button", { "aria-pressed": String(isOpen), onclick: () => this.open({ ...view, answer }) }, text);
-    };
+    const score = (100 * own.reduce((sum, e) => sum + e.score, 0)) / own.length, view = { policy, reader, task, length: lengthOf({ chunks }) };
+    const button = (text, answer) => opener(this.view, { ...view, outcome: "", answer }, text);
     return [button(`${score.toFixed(1)} % (n=${own.length.toLocaleString()})`, ""), " ", wrong ? button(`${wrong.toLocaleString()} wrong`, "wrong") : null].filter((part) => part !== null);
   }
+}
 
-  open(view) {
-    this.view.open({ ...view, fate: "", search: "", turn: undefined });
-    this.view.box.focus(); // where arrows move through its turns
+// What became of the needed facts: a bar for each task, length and line, as in plots.evidence_outcomes. A click on a part opens its readings.
+class Outcomes {
+  constructor(root, view) {
+    Object.assign(this, { root, view });
+    this.draw();
+  }
+
+  draw() {
+    const bars = new Map();
+    for (const e of this.view.all().filter((each) => each.outcomes)) {
+      const name = JSON.stringify([e.task, e.chunks, e.name]);
+      bars.set(name, [...(bars.get(name) ?? []), e]);
+    }
+    const order = [...bars.values()].sort(([a], [b]) => a.task.localeCompare(b.task) || (a.chunks ?? Infinity) - (b.chunks ?? Infinity));
+    const found = new Set(order.flat().flatMap(outcomesOf)), names = Object.keys(OUTCOMES).filter((name) => found.has(name));
+    const all = { policy: "", reader: "", task: "", length: "" };
+    const legend = names.map((outcome) => opener(this.view, { ...all, outcome }, outcome, { class: `ma-end-${OUTCOMES[outcome]}` }));
+    const caption = make("p", {}, "What became of the needed facts; a click on a part shows its readings: ", ...legend);
+    this.root.replaceChildren(...(order.length ? [caption, make("div", { class: "ma-outcomes-box", tabindex: "0" }, make("table", { class: "ma-outcomes" }, make("tbody", {}, ...order.map((bar) => this.bar(bar, names)))))] : []));
+  }
+
+  bar(readings, names) {
+    const [{ task, chunks, name, policy, reader }] = readings, facts = readings.flatMap(outcomesOf);
+    const parts = names.filter((outcome) => facts.includes(outcome)).map((outcome) => {
+      const count = facts.filter((fact) => fact === outcome).length, of = readings.filter((e) => outcomesOf(e).includes(outcome)).length;
+      const words = `${outcome}: ${count.toLocaleString()} of ${counted(facts.length, "fact")}, in ${counted(of, "reading")}`;
+      return opener(this.view, { policy, reader, task, length: lengthOf({ chunks }), outcome }, count.toLocaleString(), { class: `ma-end-${OUTCOMES[outcome]}`, style: `flex-grow: ${count}`, title: words, "aria-label": words });
+    });
+    return make("tr", {}, make("th", { scope: "row" }, `${task}, ${lengthInWords(chunks)}: `, make("bdi", {}, name)), make("td", {}, make("div", { class: "ma-ends" }, ...parts)), make("td", { class: "ma-number" }, counted(facts.length, "fact")));
   }
 }
 
@@ -59,13 +93,10 @@ class ReadingsTable {
     this.heads = this.columns.map(([name]) => make("th", { scope: "col" }, make("button", { onclick: () => this.sort(name) }, name)));
     this.bar = make("div", { class: "ma-bar" }, make("label", {}, "cost ", this.cost), this.least, this.mostCost, make("button", { onclick: () => this.save() }, "CSV"), this.count);
     this.rows = make("div", { class: "ma-rows", tabindex: "0" }, make("table", {}, make("thead", {}, make("tr", {}, ...this.heads)), this.body));
-    const scores = make("div", { class: "ma-scores-box" });
-    root.replaceChildren(make("div", { class: "ma-base ma ma-readings" }, scores, this.bar, this.rows, this.more));
-    this.scores = new Scores(scores, view);
-    view.onChoice = () => {
-      this.scores.draw();
-      this.draw();
-    };
+    const scores = make("div", { class: "ma-scores-box" }), outcomes = make("div");
+    root.replaceChildren(make("div", { class: "ma-base ma ma-readings" }, scores, outcomes, this.bar, this.rows, this.more));
+    const overviews = [new Scores(scores, view), new Outcomes(outcomes, view)];
+    view.onChoice = () => [...overviews, this].forEach((each) => each.draw());
     this.draw();
   }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Page, expect
 
+from memagent_lib import plots
 from memagent_lib.data import Example, Span
-from memagent_lib.evaluation import Result
+from memagent_lib.evaluation import Result, to_frame
 from memagent_lib.inspector import Readings, to_html
 from memagent_lib.inspector.static_pages import SCRIPT
 from memagent_lib.scoring import score
@@ -204,6 +206,38 @@ def test_a_score_opens_its_readings(page: Page, readings: Readings, tmp_path: Pa
     expect(page.get_by_label("reading", exact=True).locator("option:checked")).to_contain_text("✗ third")
     page.keyboard.press("End")
     expect(page.locator(".ma-detail").first).to_have_attribute("data-turn", "9")
+
+
+def test_a_part_of_an_outcome_bar_opens_the_readings_that_the_figure_counts(
+    page: Page, readings: Readings, tmp_path: Path
+):
+    """Two facts of one reading may have one outcome, or two; a document may have no set length."""
+    twice = readings.results[readings.opening(chunks=8)["key"]]
+    first, other = twice.example.evidence[0], Span(0, 40)
+    twice = replace(twice, example=replace(twice.example, id="twice", evidence=(first, other, other)))
+    readings.add("trained", twice)
+    by_policy = {policy: [] for policy in readings.policies.values()}
+    for key, policy in readings.policies.items():
+        by_policy[policy].append(readings.results[key])
+    rows = pd.concat([to_frame(found).assign(policy=policy) for policy, found in by_policy.items()])
+    drawn = plots.evidence_outcomes(rows.assign(chunks=rows["chunks"].fillna(99))).containers
+    saved_page(page, readings, tmp_path)
+    bars = page.locator(".ma-outcomes tr")
+    expect(bars).to_have_count(len(drawn[0]))
+    total = [int(cell.split()[0]) for cell in page.locator(".ma-outcomes td:last-child").all_inner_texts()]
+    figure = {(at, part.get_label(), round(bar.get_width() * total[at]))
+              for part in drawn for at, bar in enumerate(part) if bar.get_width()}  # fmt: skip
+    page_counts = set()
+    for at in range(len(total)):
+        for part in bars.nth(at).get_by_role("button").all():
+            outcome, _, counts = part.get_attribute("aria-label").partition(": ")
+            page_counts.add((at, outcome, int(counts.split()[0])))
+            part.click()
+            expect(page.get_by_label("outcome", exact=True)).to_have_value(outcome)
+            expect(part).to_have_attribute("aria-pressed", "true")
+            expect(page.locator(".ma-count")).to_have_text(re.compile(rf" of {counts.split()[-2]}$"))
+    assert page_counts == figure
+    assert (1, "noted and lost to another statement", 2) in figure
 
 
 PLAYED_KERNEL = """async ([script, state]) => {
