@@ -5,6 +5,7 @@ They are made here, so no test downloads any.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +20,7 @@ from memagent_lib import system
 from memagent_lib.data.examples import Example, Span
 from memagent_lib.evaluation import Result
 from memagent_lib.prompts import Budget, Encoder, Template
+from memagent_lib.rl import Credited, RunFolder, TrainingState, TrainingStatus, save_rollout
 from memagent_lib.scoring import score
 from memagent_lib.text import Chunk, Tokenizer
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
@@ -206,6 +208,24 @@ def lost() -> Result:
     start = document.index(NEEDLE)
     memories = ["nothing", NEEDLE, "The code of the <b>bold</b> mole is 9.", "nothing <script>alert(1)</script>"]
     return reading(memories, "\\boxed{9}", document, Span(start, start + len(NEEDLE)), name="lost")
+
+
+@pytest.fixture
+def training(tmp_path: Path, kept: Result, lost: Result) -> RunFolder:
+    """The files of a run: at step 3 a group of a wrong and a right rollout, and one that the update left out."""
+    run = RunFolder(tmp_path / "train")
+    run.traces.mkdir(parents=True)
+    run.write_status(TrainingStatus(state=TrainingState.STOPPED, step=3))
+    for name, result in (("s000003p00000_0", lost), ("s000003p00000_1", kept), ("s000003p00001_0", lost)):
+        example = replace(lost.example, id="other" if "p00001" in name else "one")
+        save_rollout(run.traces, replace(result, example=example), 3, name)
+    rewards = [0.25, 1.25]
+    pushed = {"s000003p00000_0": Credited(0.25, [-0.5] * 5, [9, 8, 7, 6, 0], rewards)}
+    pushed["s000003p00000_1"] = Credited(1.25, [0.5, 0.5, 0.0, 0.5, 0.5], [1, 2, 3, 4, 5], rewards)
+    run.write_credit(3, pushed)
+    counts = {"rows/trained": 10, "rows/skipped": 5, "rows/padding": 2}
+    run.metrics.write_text(json.dumps({"step": 3, "time": 1.0, "metrics": counts}) + "\n", encoding="utf-8")
+    return run
 
 
 @pytest.fixture

@@ -90,6 +90,29 @@ function aligned(from, to, turn) {
   return best;
 }
 
+// What a rollout was trained with: its catalog entry has [reward, advantages, tokens, rewards of the group], with an advantage and a
+// number of tokens for each reply; null if the update left it out, "" if it is not a rollout of training.
+const isRollout = (e) => e.credit !== "";
+const LEFT_OUT = "left out of the update: all rollouts of this prompt have the same reward";
+const fixed = (value, digits) => value.toFixed(digits).replace("-", "−");
+const signed = (value) => `${value > 0 ? "+" : ""}${fixed(value, 3)}`;
+const inWords = ([advantage, tokens]) => (!tokens ? "no gradient: masked" : advantage ? `advantage ${signed(advantage)} on ${counted(tokens, "token")}` : "no policy gradient: advantage 0");
+
+function pushed(credit) {
+  const trained = credit[1].filter((_, i) => credit[2][i]), names = unique([Math.min(...trained), Math.max(...trained)].map(signed));
+  return trained.length ? names.join(" to ") : "masked";
+}
+
+// Reward and advantage of one rollout, and how many of its replies carry gradient.
+function trainedWith({ credit }) {
+  if (!credit) return LEFT_OUT;
+  const [reward, advantages, tokens] = credit, n = tokens.length, carry = tokens.filter((count, i) => count && advantages[i]).length;
+  const masked = tokens.filter((count) => !count).length, sum = tokens.reduce((a, b) => a + b, 0);
+  const way = !carry ? "" : advantages.every((value) => value >= 0) ? ": made more likely" : advantages.every((value) => value <= 0) ? ": made less likely" : "";
+  const notes = [`reward ${fixed(reward, 2)}`, `advantage ${pushed(credit)}${way}`, `${carry} of ${n} replies carry policy gradient`, counted(sum, "trained token"), masked && `${masked} masked`];
+  return notes.filter(Boolean).join(" · ");
+}
+
 // The worst fate of several turns, which share one bar.
 const worstOf = (fates) => [...fates].reduce((a, b) => (WORST.indexOf(b) > WORST.indexOf(a) ? b : a));
 
@@ -116,7 +139,7 @@ class Timeline {
 
   hover(event) {
     const turn = this.at(event), { story } = this, box = this.canvas.getBoundingClientRect();
-    const notes = [story.evidence.includes(turn) && "evidence in its chunk", story.cut.includes(turn) && "cut at its limit", story.bad.includes(turn) && "no memory"].filter(Boolean);
+    const notes = [story.evidence.includes(turn) && "evidence in its chunk", story.cut.includes(turn) && "cut at its limit", story.bad.includes(turn) && "no memory", ...(story.credit[turn] ?? []).map(inWords)].filter(Boolean);
     this.tip.textContent = [`turn ${turn + 1}: ${NAMES[FATES[story.fates[turn]]]}`, counted(story.tokens[turn], "token"), ...notes].join(" · ");
     this.tip.hidden = false;
     const x = event.clientX - box.left;
@@ -230,7 +253,8 @@ class Side {
     this.head = make("h4");
     this.body = make("div", { class: "ma-detail", "aria-live": "polite" });
     this.origin = make("div");
-    this.top = make("section", { class: "ma-reading" }, this.head, this.timeline.root);
+    this.trained = make("p", { class: "ma-trained" });
+    this.top = make("section", { class: "ma-reading" }, this.head, this.trained, this.timeline.root);
     this.bottom = make("section", { class: "ma-reading" }, this.body, this.origin);
   }
 
@@ -247,6 +271,8 @@ class Side {
       " ", make("code", { title: entry.answer }, make("bdi", {}, entry.answer || "no answer")),
       make("button", { class: "ma-save", title: "save this timeline as a picture (SVG)", onclick: () => this.save() }, "SVG"),
     );
+    this.trained.hidden = !isRollout(entry);
+    this.trained.textContent = isRollout(entry) ? trainedWith(entry) : "";
     this.origin.replaceChildren(make("button", { onclick: () => this.trace(entry.key) }, "Where did these words come from?"));
   }
 
@@ -284,6 +310,7 @@ class Side {
     const notes = [d.fate, d.signal].filter(Boolean);
     const fromCache = cached ? ` (${cached.toLocaleString()} of them from the cache)` : "";
     if (prompt) notes.push(`${counted(prompt, "token")} read${fromCache}, ${reply.toLocaleString()} written`);
+    notes.push(...(this.story.credit[d.turn] ?? []).map(inWords));
     const nodes = [make("small", {}, notes.join(" · "))];
     if (d.cut) nodes.push(" ", make("small", { class: "ma-cut" }, "cut at its token limit"));
     if (d.bad) nodes.push(" ", make("small", { class: "ma-cut" }, d.bad));
@@ -367,12 +394,13 @@ class View {
     this.question = make("p", { class: "ma-question" });
     this.about = make("p", { class: "ma-about" });
     this.chunk = make("div");
+    this.group = make("p", { class: "ma-group" });
     this.sides = [new Side(this, true), new Side(this, false)];
     this.tops = make("div", { class: "ma-sides" }, ...this.sides.map((side) => side.top));
     this.bottoms = make("div", { class: "ma-sides" }, ...this.sides.map((side) => side.bottom));
     const bar = this.bar();
     this.box = make("div", { class: "ma-base ma ma-inspector", tabindex: "0", role: "application", "aria-label": "memory inspector" },
-      bar, this.question, this.about, legend(), this.tops, this.chunk, this.bottoms, make("p", { class: "ma-help" }, make("small", {}, HELP)));
+      bar, this.question, this.about, this.group, legend(), this.tops, this.chunk, this.bottoms, make("p", { class: "ma-help" }, make("small", {}, HELP)));
     this.box.addEventListener("keydown", (event) => this.key(event));
     root.replaceChildren(make("div", { class: "ma-base ma ma-readings" }, this.filters), this.box);
     this.open({});
@@ -425,11 +453,14 @@ class View {
     const listed = this.listed();
     if (!listed.some((entry) => entry.key === state.key)) this.change(listed);
     const entry = listed.length ? this.entries.get(state.key) : undefined, others = this.others(entry);
+    const group = entry && isRollout(entry) ? others.filter((e) => e.policy === entry.policy && e.credit) : [], far = (e) => Math.abs(e.credit[0] - (entry.credit?.[0] ?? 0));
+    if (state.beside && group.length && !others.some((e) => e.name === state.beside)) state.beside = group.reduce((a, b) => (far(b) > far(a) ? b : a)).name; // of another group
     this.offer(policies, own, listed, others);
     this.question.textContent = entry?.question ?? "No reading matches; choose other filters.";
     const about = entry ? [entry.example, entry.chunks && counted(entry.chunks, "chunk"), counted(entry.turns, "turn"), entry.sharing, `accepted: ${entry.answers.join(" | ")}`].filter(Boolean) : [];
     this.about.replaceChildren(...about.flatMap((part, i) => [i ? " · " : "", make("bdi", {}, part)])); // names may run from right to left
     const open = [entry, others.find((e) => e.name === state.beside)];
+    this.fillGroup(entry, others);
     this.sides.forEach((side, i) => {
       if (open[i]) side.begin(open[i]);
       side.hide(!open[i]);
@@ -440,6 +471,23 @@ class View {
     const choice = JSON.stringify([...FILTERS, "search", "key"].map((name) => state[name]).concat(this.entries.size));
     if (choice !== this.choice) this.onChoice?.(); // not at every turn
     this.choice = choice;
+  }
+
+  // The rollouts of the same prompt and step, the highest reward first. A click opens one beside the reading.
+  fillGroup(entry, others) {
+    const drawn = JSON.stringify([entry?.key, this.state.beside, others.length]);
+    if (drawn === this.drawnGroup) return; // a button in it keeps its focus
+    this.drawnGroup = drawn;
+    const group = entry && isRollout(entry) ? [entry, ...others.filter((e) => e.policy === entry.policy)] : [], reward = (e) => e.credit?.[0] ?? -Infinity;
+    const chips = group.sort((a, b) => reward(b) - reward(a)).map((e) => {
+      const words = e.credit ? `${fixed(e.credit[0], 2)} (${pushed(e.credit)})` : "left out", push = Math.sign(Math.max(...(e.credit?.[1] ?? [0])));
+      const attributes = { class: `ma-push ma-${["down", "level", "up"][push + 1]}`, title: `${trainedWith(e)}: ${e.answer}`, disabled: e === entry, "aria-pressed": String(e.name === this.state.beside) };
+      return make("button", { ...attributes, onclick: () => { this.set({ beside: e.name }); this.box.focus(); } }, `${e.right ? "✓" : "✗"} ${e.name.slice(e.line.length + 2)}: ${words}`);
+    });
+    const all = entry?.credit?.[3] ?? [], part = all.length > group.length ? `; ${group.length} of ${all.length} are recorded, and all rewards are ${all.map((each) => fixed(each, 2)).join(", ")}` : "";
+    const { trained, skipped, padding } = entry?.rows ?? {}, rows = trained === undefined ? "" : ` This step trained ${counted(trained, "row")}, left out ${skipped.toLocaleString()} and added ${padding.toLocaleString()} of padding.`;
+    this.group.hidden = !group.length;
+    this.group.replaceChildren(`The group of ${entry?.line}: rewards (advantages)${part}; a click opens one beside. `, ...chips, rows);
   }
 
   // Choose another reading: one of the same example if the list has any, else the first. A filter that matches nothing leaves
@@ -465,7 +513,7 @@ class View {
       selects[name].parentNode.hidden = options[name].length < 2;
     }
     const many = readers.length > 1 && !state.reader, long = lengths.length > 1 && !state.length;
-    fillSelect(selects.key, listed.map((e) => [e.key, [`${e.right ? "✓" : "✗"} ${e.example}`, !state.policy && policies.length > 1 && e.policy, long && e.chunks && counted(e.chunks, "chunk"), many && e.reader, e.pack === null && "not in this page"].filter(Boolean).join(" · ")]), state.key);
+    fillSelect(selects.key, listed.map((e) => [e.key, [`${e.right ? "✓" : "✗"} ${e.example}`, e.name.slice(e.line.length + 2), !state.policy && policies.length > 1 && e.policy, long && e.chunks && counted(e.chunks, "chunk"), many && e.reader, e.pack === null && "not in this page"].filter(Boolean).join(" · ")]), state.key);
     fillSelect(selects.beside, [["", "nothing"], ...unique(others.map((e) => e.name)).map((n) => [n, n])], others.some((e) => e.name === state.beside) ? state.beside : "");
     const at = listed.findIndex((e) => e.key === state.key);
     this.count.textContent = listed.length ? `${(at + 1).toLocaleString()} of ${listed.length.toLocaleString()}` : "none";

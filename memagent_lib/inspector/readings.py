@@ -55,8 +55,8 @@ _ANSWER_CHARS = 200
 class Readings:
     """The results of one or more policies by key, those of each policy with the lowest scores first.
 
-    A reading's key consists of its policy, reader, length, document, task, question and example. Results without a
-    trace are left out.
+    A reading's key consists of its policy, reader, length, document, task, question, and example or rollout. Results
+    without a trace are left out.
     """
 
     def __init__(self, results: Mapping[str, Iterable[Result]]):
@@ -73,7 +73,8 @@ class Readings:
         example = result.example
         length = example.metadata.get("chunks", "")
         question = digest(example.question)[:6]
-        key = f"{policy}/{result.reader}/{length}/{result.document}/{example.task}/{question}/{example.id}"
+        name = example.metadata.get("rollout") or example.id  # the rollouts of a prompt share its example
+        key = f"{policy}/{result.reader}/{length}/{result.document}/{example.task}/{question}/{name}"
         if key not in self.results:
             self._of_question[example.id, result.document, example.question].append(key)
         self.results[key] = result
@@ -93,7 +94,8 @@ class Readings:
             "key": key,
             "policy": policy,
             "reader": result.reader,
-            "name": line_name(policy, result.reader),
+            "line": line_name(policy, result.reader),
+            "name": self.name(key),
             "example": example.id,
             "chunks": example.metadata.get("chunks"),
             "document": result.document,  # a hash: examples of two files may share an id
@@ -110,9 +112,18 @@ class Readings:
             "tokens": result.tokens,
             "seconds": round(result.seconds, 2),
             "sharing": str(result.sharing or ""),
+            "credit": example.metadata.get("credit", ""),
+            "rows": example.metadata.get("rows") if "rollout" in example.metadata else None,
             "fates": _tags(result),
             "outcomes": COLUMNS["outcomes"].value(result) or "",
         }
+
+    def name(self, key: str) -> str:
+        """Return a name that no other reading of the same question has: its line, and its number as a rollout."""
+        result = self.results[key]
+        line = line_name(self.policies[key], result.reader)
+        rollout = result.example.metadata.get("rollout", "").rpartition("_")[2]
+        return f"{line}, rollout {rollout}" if rollout else line
 
     def story(self, key: str) -> dict[str, Any]:
         """Return the story of a reading: a few numbers for every turn.
@@ -121,10 +132,11 @@ class Readings:
         the length of each reply, and ``starts`` the position of each chunk in the document (-1 without a chunk). Four
         entries are lists of turns. ``evidence`` has those whose chunk contains evidence, ``changes`` also those at
         which the fate changes, ``cut`` those with a truncated reply, and ``bad`` those whose reply was not a memory.
-        ``first`` is the turn to open first.
+        ``first`` is the turn to open first. ``credit`` has what each turn of a rollout was trained with.
         """
         result = self.results[key]
         turns = result.trace.turns
+        credit = result.example.metadata.get("credit")
         fates = result.diagnosis.fates
         evidence = [i for i, turn in enumerate(turns) if evidence_in(turn, result.example.evidence)]
         firsts = [fates.index(fate) for fate in (Fate.LOST, Fate.MISSED, Fate.IN_MEMORY) if fate in fates]
@@ -138,6 +150,7 @@ class Readings:
             "first": firsts[0] if firsts else 0,
             "cut": [i for i, turn in enumerate(turns) if turn.reply.cut],
             "bad": [i for i, turn in enumerate(turns) if turn.bad_memory],
+            "credit": credit.by_turn(turns) if credit else [],
         }
 
     def detail(self, key: str, turn: int) -> dict[str, Any]:
@@ -295,19 +308,20 @@ class Readings:
         return sum(map(_size, self.results[key].trace.turns))
 
     def beside(self, entry: Mapping[str, Any], name: str | None) -> dict[str, Any] | None:
-        """Return the reading ``name`` for the same question; by default, the same reader's by another policy."""
-        for key in self._of_question[entry["example"], entry["document"], entry["question"]]:
-            if key == entry["key"]:
-                continue
-            policy = self.policies[key]
-            reader = self.results[key].reader
-            if name is None:
-                matches = reader == entry["reader"] and policy != entry["policy"]
-            else:
-                matches = line_name(policy, reader) == name
-            if matches:
-                return self.entry(key)
-        return None
+        """Return the reading ``name`` for the same question.
+
+        By default, it is the same reader's with the most different score: a rollout of the same group, if there is one.
+        """
+        keys = self._of_question[entry["example"], entry["document"], entry["question"]]
+        others = [key for key in keys if key != entry["key"]]
+
+        def contrast(key: str) -> tuple[bool, float]:
+            return self.policies[key] == entry["policy"], abs(_value(self.results[key]) - entry["score"])
+
+        if name is None:
+            others = [key for key in others if self.results[key].reader == entry["reader"]]
+            return self.entry(max(others, key=contrast)) if others else None
+        return next((self.entry(key) for key in others if self.name(key) == name), None)
 
 
 def _narrowed(entries: list[dict[str, Any]], field: str, wanted: str | int) -> list[dict[str, Any]]:

@@ -29,14 +29,14 @@ class Scores {
 
   draw() {
     const scored = this.view.all().filter((e) => e.found !== null), lengths = byLength(unique(scored.map((e) => e.chunks)));
-    const rows = new Map(scored.map((e) => [`${e.task}\n${e.name}`, e]));
+    const rows = new Map(scored.map((e) => [`${e.task}\n${e.line}`, e]));
     const head = ["task", "line", ...lengths.map((n) => (n || lengths.length > 1 ? lengthInWords(n) : "score"))].map((name) => make("th", { scope: "col" }, name));
-    const body = [...rows.values()].map((e) => make("tr", {}, make("td", {}, e.task), make("td", {}, e.name), ...lengths.map((n) => make("td", {}, ...this.cell(e, n, scored)))));
+    const body = [...rows.values()].map((e) => make("tr", {}, make("td", {}, e.task), make("td", {}, e.line), ...lengths.map((n) => make("td", {}, ...this.cell(e, n, scored)))));
     this.root.replaceChildren(make("table", { class: "ma-scores" }, make("caption", {}, "Mean score; a click shows its readings"), make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body)));
   }
 
-  cell({ task, name, policy, reader }, chunks, scored) {
-    const own = scored.filter((e) => e.task === task && e.name === name && e.chunks === chunks), wrong = own.filter((e) => !e.right).length;
+  cell({ task, line, policy, reader }, chunks, scored) {
+    const own = scored.filter((e) => e.task === task && e.line === line && e.chunks === chunks), wrong = own.filter((e) => !e.right).length;
     if (!own.length) return [];
     const score = (100 * own.reduce((sum, e) => sum + e.score, 0)) / own.length, view = { policy, reader, task, length: lengthOf({ chunks }) };
     const button = (text, answer) => opener(this.view, { ...view, outcome: "", answer }, text);
@@ -54,7 +54,7 @@ class Outcomes {
   draw() {
     const bars = new Map();
     for (const e of this.view.all().filter((each) => each.outcomes)) {
-      const name = JSON.stringify([e.task, e.chunks, e.name]);
+      const name = JSON.stringify([e.task, e.chunks, e.line]);
       bars.set(name, [...(bars.get(name) ?? []), e]);
     }
     const order = [...bars.values()].sort(([a], [b]) => a.task.localeCompare(b.task) || (a.chunks ?? Infinity) - (b.chunks ?? Infinity));
@@ -66,13 +66,13 @@ class Outcomes {
   }
 
   bar(readings, names) {
-    const [{ task, chunks, name, policy, reader }] = readings, facts = readings.flatMap(outcomesOf);
+    const [{ task, chunks, line, policy, reader }] = readings, facts = readings.flatMap(outcomesOf);
     const parts = names.filter((outcome) => facts.includes(outcome)).map((outcome) => {
       const count = facts.filter((fact) => fact === outcome).length, of = readings.filter((e) => outcomesOf(e).includes(outcome)).length;
       const words = `${outcome}: ${count.toLocaleString()} of ${counted(facts.length, "fact")}, in ${counted(of, "reading")}`;
       return opener(this.view, { policy, reader, task, length: lengthOf({ chunks }), outcome }, count.toLocaleString(), { class: `ma-end-${OUTCOMES[outcome]}`, style: `flex-grow: ${count}`, title: words, "aria-label": words });
     });
-    return make("tr", {}, make("th", { scope: "row" }, `${task}, ${lengthInWords(chunks)}: `, make("bdi", {}, name)), make("td", {}, make("div", { class: "ma-ends" }, ...parts)), make("td", { class: "ma-number" }, counted(facts.length, "fact")));
+    return make("tr", {}, make("th", { scope: "row" }, `${task}, ${lengthInWords(chunks)}: `, make("bdi", {}, line)), make("td", {}, make("div", { class: "ma-ends" }, ...parts)), make("td", { class: "ma-number" }, counted(facts.length, "fact")));
   }
 }
 

@@ -155,21 +155,20 @@ def marked(text: str, spans: Sequence[Sequence[int]]) -> list[tuple[str, bool]]:
 def _about(example: Example, characters: int) -> dict[str, Any]:
     """Return the question, and a description of the example as a list of short texts, for the head of a page."""
     metadata = example.metadata
-    line = [example.id]
-    if "chunks" in metadata:
-        line.append(f"{metadata['chunks']} chunks")
-    if "depth" in metadata:
-        line.append(f"depth {metadata['depth']:.0%}")
-    if "hops" in metadata:
-        line.append(f"{metadata['hops']} hops")
-    line += [f"{characters:,} characters", f"accepted: {' | '.join(example.answers)}"]
+    words = {"chunks": "{} chunks", "depth": "depth {:.0%}", "hops": "{} hops"}
+    known = [text.format(metadata[name]) for name, text in words.items() if name in metadata]
+    line = [example.id, *known, f"{characters:,} characters", f"accepted: {' | '.join(example.answers)}"]
     return {"question": example.question, "about": line}
 
 
 def _side(readings: Readings, key: str, turns: Sequence[int]) -> dict[str, Any]:
     """Return one reading for the template. Each chosen turn has the number of turns left out before it."""
-    chosen = [_turn(readings.detail(key, turn)) | {"skipped": turn - last - 1} for last, turn in pairwise((-1, *turns))]
-    return {"entry": readings.entry(key), "timeline": _timeline(readings.story(key)), "turns": chosen}
+    story = readings.story(key)
+    chosen = [
+        _turn(readings.detail(key, turn)) | {"skipped": turn - last - 1, "credit": story["credit"][turn : turn + 1]}
+        for last, turn in pairwise((-1, *turns))
+    ]
+    return {"entry": readings.entry(key), "timeline": _timeline(story), "turns": chosen}
 
 
 def _turn(detail: Mapping[str, Any]) -> dict[str, Any]:

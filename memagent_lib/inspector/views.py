@@ -15,6 +15,7 @@ from memagent_lib.inspector.readings import Readings
 from memagent_lib.inspector.static_pages import still
 from memagent_lib.pages import Page
 from memagent_lib.paths import absolute, shortest_ends
+from memagent_lib.rl import RunFolder
 from memagent_lib.system import in_jupyter
 from memagent_lib.tracking import Experiment, TrackingError, agent_openers, load_results, run_names
 
@@ -36,11 +37,11 @@ def show(
 ) -> Inspector | Page:
     """Open the inspector on results by policy, or on one or more runs.
 
-    A run is an MLflow id, or a folder with its results. Each has a name of its own: its policy or folder, with the
-    settings that differ, a part of the id or more of the path where two share it. ``opening`` (``policy``, ``reader``,
-    ``chunks``, ``example``, ``beside``, ``turn``) chooses the reading to display first; by default it is a failure
-    where another policy was right, if any that lost evidence. ``agents`` maps each policy to a function that opens its
-    agent, for continuing from an edited memory; the default for runs are
+    A run is an MLflow id, a folder with its results, or that of a training run, whose steps are policies. Each has a
+    name of its own: its policy or folder, with the settings that differ, a part of the id or more of the path where two
+    share it. ``opening`` (``policy``, ``reader``, ``chunks``, ``example``, ``beside``, ``turn``) chooses the reading to
+    display first; by default it is a failure where another policy was right, if any that lost evidence. ``agents`` maps
+    each policy to a function that opens its agent, for continuing from an edited memory; the default for runs are
     :func:`~memagent_lib.tracking.agent_openers`.
     """
     live = ""
@@ -78,11 +79,15 @@ def _load(
             experiment = Experiment.open(tracking, create=False)
             names = run_names(experiment, run_ids)
             for run_id in run_ids:
-                results |= _apart(names[run_id], _by_step(load_results(experiment.join(run_id))))
+                results[names[run_id]] = load_results(experiment.join(run_id))
         except TrackingError as missing:
             raise InspectorError(str(missing)) from None
         openers = partial(agent_openers, experiment, {names[run_id]: run_id for run_id in run_ids})
     for folder, name in folders.items():
+        run = RunFolder(folder)
+        if run.is_run:
+            results |= {f"{name}, step {step}": rollouts for step, rollouts in sorted(run.rollouts())}
+            continue
         by_file = {file.stem: found for file, found in results_by_file(folder).items()}
         results |= _apart(str(folder) if name in results else name, by_file)
     return results, openers
@@ -94,13 +99,3 @@ def _apart(name: str, parts: Mapping[str, list[Result]]) -> dict[str, list[Resul
     if len(set().union(*readings)) == sum(map(len, readings)):
         return {name: [result for part in parts.values() for result in part]}
     return {f"{name}, {words}": part for words, part in parts.items()}
-
-
-def _by_step(results: Iterable[Result]) -> dict[str, list[Result]]:
-    """Return results by the step of training that read them; those of an evaluation have none."""
-    parts: dict[str, list[Result]] = {}
-    for result in results:
-        metadata = result.example.metadata
-        words = f"step {metadata.get('step')}{', greedy' if metadata.get('greedy') else ''}"
-        parts.setdefault(words, []).append(result)
-    return parts

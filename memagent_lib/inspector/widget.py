@@ -113,4 +113,6 @@ def read_on(result: Result, turn: int, memory: str, agent: Agent) -> Result:
     # The edited turn counts as read, so the reader continues after it.
     session = reader_named(result.trace.reader)(question, chunks, previous=previous)
     trace = run_sync(drive(session, agent.encoder, agent.backend, on_bad_memory=agent.on_bad_memory))
-    return replace(result, trace=trace, score=score(result.example.rule, trace.answer, result.example.answers))
+    # Nobody trained on this reading.
+    example = replace(result.example, metadata=result.example.metadata | {"credit": ""})
+    return replace(result, example=example, trace=trace, score=score(example.rule, trace.answer, example.answers))

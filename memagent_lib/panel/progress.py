@@ -12,19 +12,18 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatch
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
-from memagent_lib.evaluation import Result, read_results
+from memagent_lib.evaluation import Result
 from memagent_lib.pages import Page, render
 from memagent_lib.paths import display
 from memagent_lib.plots import colours_of
-from memagent_lib.rl import Credited, RunFolder, TrainingRun, TrainingState, TrainingStatus, attach, rollout_files
+from memagent_lib.rl import RunFolder, TrainingRun, TrainingState, TrainingStatus, attach
 from memagent_lib.status_line import time_left
 
 MOST_ROLLOUTS = 24
@@ -93,7 +92,7 @@ class Follower:
             stopping=not status.state.over and self.folder.stop_request.exists(),
             points=self._once("points", [self.folder.metrics], self._points),
             rollouts=self._once(
-                "rollouts", [*rollout_files(self.folder.traces), *self.folder.credit.glob("*")], self._rollouts
+                "rollouts", [*self.folder.traces.glob("*"), *self.folder.credit.glob("*")], self._rollouts
             ),
             due=self._once("due", [self.folder.metrics], lambda: self.folder.due(status.steps)),
             log=_end_of(self.folder.log) if status.state in (TrainingState.FAILED, TrainingState.DIED) else "",
@@ -118,22 +117,11 @@ class Follower:
     def _rollouts(self) -> tuple[Result, ...]:
         """Return the newest rollouts: the latest step first and, within a step, wrong ones before right ones."""
         newest: list[Result] = []
-        for file in reversed(rollout_files(self.folder.traces)):
-            newest += reversed(read_results(file))
+        for _, rollouts in self.folder.rollouts():
+            newest += reversed(rollouts)
             if len(newest) >= MOST_ROLLOUTS:
                 break
-        credited = {step: self.folder.credited(step) for step in {r.example.metadata["step"] for r in newest}}
-        newest = [_with_credit(result, credited[result.example.metadata["step"]]) for result in newest[:MOST_ROLLOUTS]]
-        return tuple(sorted(newest, key=lambda r: (-r.example.metadata["step"], r.correct)))
-
-
-def _with_credit(result: Result, credited: Mapping[str, Credited] | None) -> Result:
-    """Add what a rollout was trained with to its metadata: ``None`` if the update left it out."""
-    metadata = result.example.metadata
-    if credited is None:
-        return result
-    credit = {"credit": credited.get(metadata["rollout"])}
-    return replace(result, example=replace(result.example, metadata=metadata | credit))
+        return tuple(sorted(newest[:MOST_ROLLOUTS], key=lambda r: (-r.example.metadata["step"], r.correct)))
 
 
 def _end_of(log: Path) -> str:
@@ -219,15 +207,12 @@ def rollout(result: Result) -> Markup:
 
     Each turn has the advantages and tokens that it was trained with, as soon as its step has them.
     """
-    metadata = result.example.metadata
-    credit = metadata.get("credit")
-    replies = iter(zip(credit.advantages, credit.tokens, strict=True) if credit else ())
-    turns = [(turn, list(islice(replies, len(turn.attempts)))) for turn in result.trace.turns]
-    left_out = "credit" in metadata and not credit
+    credit = result.example.metadata.get("credit", "")
+    turns = result.trace.turns
+    replies = credit.by_turn(turns) if credit else [[]] * len(turns)
+    pairs = list(zip(turns, replies, strict=True))
     question = result.trace.question
-    return render(
-        "panel/rollout.html", question=question, turns=turns, credit=credit, left_out=left_out, most=_LONGEST_CHUNK
-    )
+    return render("panel/rollout.html", question=question, turns=pairs, credit=credit, most=_LONGEST_CHUNK)
 
 
 def label(result: Result) -> str:

@@ -58,7 +58,7 @@ from memagent_lib.rl.config import Files, ModelConfig, ReadingConfig, Recipe, Tr
 from memagent_lib.rl.run.checks import chosen_device, dry_run, require_training, resolved
 from memagent_lib.rl.run.export import export_checkpoint
 from memagent_lib.rl.run.training_run import TrainingRun, attach, launch
-from memagent_lib.rl.run_folder import RunError, RunFolder, TrainingState, TrainingStatus, rollout_files, save_rollout
+from memagent_lib.rl.run_folder import RunError, RunFolder, TrainingState, TrainingStatus, save_rollout
 
 __all__ = [
     "Credited",
@@ -81,6 +81,5 @@ __all__ = [
     "recipe_tables",
     "require_training",
     "resolved",
-    "rollout_files",
     "save_rollout",
 ]

@@ -10,7 +10,10 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 from enum import StrEnum
+from itertools import islice
 from typing import NamedTuple
+
+from memagent_lib.trace import Turn
 
 SMALLEST_DEVIATION = 1e-6  # as in verl's own GRPO
 
@@ -88,6 +91,11 @@ class Credited(NamedTuple):
     advantages: list[float]
     tokens: list[int]
     group: list[float]
+
+    def by_turn(self, turns: Sequence[Turn]) -> list[list[tuple[float, int]]]:
+        """Return the (advantage, tokens) pairs of each turn's replies; a reply that was turned away has one too."""
+        replies = zip(self.advantages, self.tokens, strict=True)
+        return [list(islice(replies, len(turn.attempts))) for turn in turns]
 
 
 def length_penalty(reply_tokens: int, limit: int, buffer: float) -> float:

@@ -41,7 +41,6 @@ from memagent_lib.text import Chunk, Tokenizer, chunks
 from memagent_lib.trace import Reply, Trace
 
 CACHED_DOCUMENTS = 256
-TRACED_ROLLOUTS = 4  # of a traced prompt
 TURN_REWARDS = "turn_rewards"
 POSITION = "position"
 # A turn is used only when it is finished, and its text is decoded here, so vLLM need not output every token.
@@ -170,7 +169,7 @@ class MemAgentLoop(AgentLoopBase):
         trace = await drive(session, encoder, backend, on_bad_memory=self.recipe.reading.on_bad_memory)
         verdict = score(example.rule, trace.answer, example.answers)
         result = Result(example, trace.reader, time.monotonic() - started, trace, verdict)
-        if is_traced(uid) and rollout < TRACED_ROLLOUTS:
+        if is_traced(uid):
             save_rollout(self.folder.traces, result, step, f"{uid}_{rollout}")
         of_turns, of_end = rewards_of(result, self.rewards)
         reward = self._reward(trace, verdict.value)

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from memagent_lib.data import data_hash
 from memagent_lib.errors import MissingFile, UserError, nearest_path
-from memagent_lib.evaluation import Result
+from memagent_lib.evaluation import Result, read_results
 from memagent_lib.journal import append_record
 from memagent_lib.models import WEIGHTS_FILE
 from memagent_lib.paths import read_lines, write_atomically
@@ -248,6 +248,25 @@ class RunFolder:
             return None
         return {name: Credited(*values) for name, values in json.loads(file.read_text(encoding="utf-8")).items()}
 
+    def rollouts(self) -> Iterator[tuple[int, list[Result]]]:
+        """Yield each step with its traced rollouts, the newest step first.
+
+        As soon as a step has them, a rollout's metadata has two more entries. ``credit`` is what it was trained with:
+        :class:`Credited`, or None if the update left it out. ``rows`` is how many rows of all rollouts the step has
+        trained, skipped and added as padding.
+        """
+        counts = {row["step"]: _of_rows(row["metrics"]) for row in self.rows()}
+        for step, file in sorted(_numbered(self.traces, "step_*.jsonl"), reverse=True):
+            results = read_results(file)
+            credited = self.credited(step)
+            for metadata in (result.example.metadata for result in results if credited is not None):
+                metadata |= {"credit": credited.get(metadata["rollout"]), "rows": counts.get(step, {})}
+            yield step, results
+
+
+def _of_rows(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {name.removeprefix("rows/"): value for name, value in metrics.items() if name.startswith("rows/")}
+
 
 def _numbered(folder: Path, pattern: str) -> Iterator[tuple[int, Path]]:
     """Yield the paths in a folder that have a number instead of the pattern's star; a copy of one has more there."""
@@ -275,11 +294,6 @@ def save_rollout(traces: Path, result: Result, step: int, name: str = "") -> Non
     metadata = {**result.example.metadata, "step": step, "rollout": name}
     saved = replace(result, example=replace(result.example, metadata=metadata))
     append_record(traces / f"step_{step:06d}.jsonl", name or result.key, saved.to_record())
-
-
-def rollout_files(traces: Path) -> list[Path]:
-    """Return the files that :func:`save_rollout` writes, one per step, in order of steps."""
-    return [file for _, file in sorted(_numbered(traces, "step_*.jsonl"))]
 
 
 @contextmanager

@@ -79,8 +79,7 @@ def log_traces(
 
 def trace_id_of(run: Run, result: Result) -> str:
     """Return the id of a reading's trace, a hash of run and reading, so a reading logged twice has one trace."""
-    metadata = result.example.metadata
-    parts = (run.id, result.reader, result.key, metadata.get("step"), metadata.get("greedy"))
+    parts = (run.id, result.reader, result.key)
     return f"tr-{digest(' '.join(map(str, parts)))}"
 
 

@@ -16,6 +16,7 @@ from memagent_lib.data import Example, Span
 from memagent_lib.evaluation import Result, to_frame
 from memagent_lib.inspector import Readings, to_html
 from memagent_lib.inspector.static_pages import SCRIPT
+from memagent_lib.rl import RunFolder
 from memagent_lib.scoring import score
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
@@ -238,6 +239,24 @@ def test_a_part_of_an_outcome_bar_opens_the_readings_that_the_figure_counts(
             expect(page.locator(".ma-count")).to_have_text(re.compile(rf" of {counts.split()[-2]}$"))
     assert page_counts == figure
     assert (1, "noted and lost to another statement", 2) in figure
+
+
+def test_a_rollout_has_its_credit_turn_by_turn_and_its_group(page: Page, training: RunFolder):
+    opened(page, Readings({f"step {step}": found for step, found in training.rollouts()}), turn=1)
+    group, trained = page.locator(".ma-group"), page.locator(".ma-trained")
+    expect(group).to_contain_text("This step trained 10 rows, left out 5 and added 2 of padding")
+    expect(group.get_by_role("button")).to_have_text(
+        ["✓ rollout 1: 1.25 (0.000 to +0.500)", "✗ rollout 0: 0.25 (−0.500)"]
+    )
+    words = "reward 0.25 · advantage −0.500: made less likely · 4 of 5 replies carry policy gradient"
+    expect(trained.first).to_have_text(f"{words} · 30 trained tokens · 1 masked")
+    expect(page.locator(".ma-turn-head").first).to_contain_text("advantage −0.500 on 9 tokens")
+    group.get_by_role("button").first.click()
+    expect(trained.nth(1)).to_contain_text("made more likely · 4 of 5")
+    page.keyboard.press("End")
+    expect(page.locator(".ma-turn-head").first).to_contain_text("no gradient: masked")
+    page.get_by_label("reading", exact=True).select_option(label="✗ other · rollout 0")
+    expect(trained.first).to_contain_text("left out of the update")
 
 
 PLAYED_KERNEL = """async ([script, state]) => {

@@ -197,6 +197,22 @@ def test_the_widget_opens_an_agent_once_and_when_needed(both, tokenizer):
     assert "no agent for 'after'" in request(inspector, "rerun", key=other, turn=1, memory="mine")["error"]
 
 
+def test_a_training_run_opens_with_what_its_rollouts_were_trained_with(training, monkeypatch):
+    inspector = show(training.path, policy="train, step 3")
+    assert "reward 0.25; the group's rewards: 0.25 1.25" in inspector.body
+    assert all(text in inspector.body for text in ("-0.500 on 9 tokens", "masked", "advantage 0", "+0.500 on 5 tokens"))
+    monkeypatch.setenv("JPY_SESSION_NAME", "notebook")
+    inspector = show(training.path)
+    entries = {e["name"].partition("step ")[2]: e for e in inspector.catalog if e["example"] == "one"}
+    assert list(entries) == ["3, rollout 0", "3, rollout 1"], "rollouts of one prompt share their example"
+    assert [e["credit"][0] for e in entries.values()] == [0.25, 1.25]
+    (left_out,) = [e for e in inspector.catalog if e["example"] == "other"]
+    assert left_out["credit"] is None and left_out["rows"] == {"trained": 10, "skipped": 5, "padding": 2}
+    assert inspector.state["beside"] == "train, step 3, rollout 1"
+    story = request(inspector, "story", key=entries["3, rollout 1"]["key"])["answer"]
+    assert story["credit"][2:] == [[(0.0, 3)], [(0.5, 4)], [(0.5, 5)]]
+
+
 def test_runs_open_by_id_and_an_unknown_one_is_one_line(both, workspace, monkeypatch, caplog):
     from memagent_lib.tracking import Experiment, log_readings
 
