@@ -396,7 +396,7 @@ class View {
     this.chunk = make("div");
     this.group = make("p", { class: "ma-group" });
     this.sides = [new Side(this, true), new Side(this, false)];
-    this.tops = make("div", { class: "ma-sides" }, ...this.sides.map((side) => side.top));
+    this.tops = make("div", { class: "ma-sides ma-tops" }, ...this.sides.map((side) => side.top));
     this.bottoms = make("div", { class: "ma-sides" }, ...this.sides.map((side) => side.bottom));
     const bar = this.bar();
     this.box = make("div", { class: "ma-base ma ma-inspector", tabindex: "0", role: "application", "aria-label": "memory inspector" },
@@ -487,7 +487,7 @@ class View {
     const all = entry?.credit?.[3] ?? [], part = all.length > group.length ? `; ${group.length} of ${all.length} are recorded, and all rewards are ${all.map((each) => fixed(each, 2)).join(", ")}` : "";
     const { trained, skipped, padding } = entry?.rows ?? {}, rows = trained === undefined ? "" : ` This step trained ${counted(trained, "row")}, left out ${skipped.toLocaleString()} and added ${padding.toLocaleString()} of padding.`;
     this.group.hidden = !group.length;
-    this.group.replaceChildren(`The group of ${entry?.line}: rewards (advantages)${part}; a click opens one beside. `, ...chips, rows);
+    this.group.replaceChildren(`The group of ${entry?.line}: rewards (advantages)${part}. `, ...chips, rows, make("span", { class: "ma-help" }, " A click opens one beside."));
   }
 
   // Choose another reading: one of the same example if the list has any, else the first. A filter that matches nothing leaves

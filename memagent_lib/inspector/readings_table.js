@@ -32,7 +32,7 @@ class Scores {
     const rows = new Map(scored.map((e) => [`${e.task}\n${e.line}`, e]));
     const head = ["task", "line", ...lengths.map((n) => (n || lengths.length > 1 ? lengthInWords(n) : "score"))].map((name) => make("th", { scope: "col" }, name));
     const body = [...rows.values()].map((e) => make("tr", {}, make("td", {}, e.task), make("td", {}, e.line), ...lengths.map((n) => make("td", {}, ...this.cell(e, n, scored)))));
-    this.root.replaceChildren(make("table", { class: "ma-scores" }, make("caption", {}, "Mean score; a click shows its readings"), make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body)));
+    this.root.replaceChildren(make("table", { class: "ma-scores" }, make("caption", {}, "Mean score", make("span", { class: "ma-help" }, "; a click shows its readings")), make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body)));
   }
 
   cell({ task, line, policy, reader }, chunks, scored) {
@@ -61,7 +61,7 @@ class Outcomes {
     const found = new Set(order.flat().flatMap(outcomesOf)), names = Object.keys(OUTCOMES).filter((name) => found.has(name));
     const all = { policy: "", reader: "", task: "", length: "" };
     const legend = names.map((outcome) => opener(this.view, { ...all, outcome }, outcome, { class: `ma-end-${OUTCOMES[outcome]}` }));
-    const caption = make("p", {}, "What became of the needed facts; a click on a part shows its readings: ", ...legend);
+    const caption = make("p", {}, "What became of the needed facts", make("span", { class: "ma-help" }, "; a click on a part shows its readings"), ": ", ...legend);
     this.root.replaceChildren(...(order.length ? [caption, make("div", { class: "ma-outcomes-box", tabindex: "0" }, make("table", { class: "ma-outcomes" }, make("tbody", {}, ...order.map((bar) => this.bar(bar, names)))))] : []));
   }
 

@@ -2,6 +2,8 @@
 
 import itertools
 
+import pytest
+
 from memagent_lib.diagnostics import Provenance
 from memagent_lib.text import Chunk
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
@@ -50,6 +52,14 @@ def test_an_answer_in_own_words_has_no_evidence_but_a_memory():
     assert p.evidence("q") == []
     assert [x.text for x in p.remembered] == ["violet otter lives in Oslo"]
     assert all(piece.source is None for piece in p.answers["q"][1])
+
+
+@pytest.mark.parametrize(("answer", "found"), [("violet, not owl", 0), ("violet or saffron", 0), ("Yes, violet", 1)])
+def test_words_of_the_question_are_evidence_only_if_the_answer_has_no_others(answer, found):
+    read_on = Turn(Prompt(Kind.READ, "Is the otter violet?", "", CHUNKS[0]), Reply("The violet otter lives in Oslo"))
+    end = Turn(Prompt(Kind.ANSWER, "Is the otter violet?", read_on.reply.text), Reply(answer))
+    provenance = Provenance.of(Trace("Is the otter violet?", (read_on, end)))
+    assert len(provenance.evidence("Is the otter violet?")) == found
 
 
 def test_a_phrase_has_the_turn_that_dropped_it():
