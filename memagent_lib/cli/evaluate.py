@@ -149,12 +149,14 @@ def _judge(agent: dict[str, Any]) -> ModelJudge | None:
 
 def _print_tables(results: Sequence[Result], rows: pd.DataFrame, policy: str) -> None:
     """Print the scores, and to standard error what a reader of them has to know."""
-    from memagent_lib.evaluation import agreement, cost_overview, failure_reasons, mixtures, overview
+    from memagent_lib.evaluation import COSTS, agreement, failure_reasons, mixtures, overview
     from memagent_lib.plugins import shipped_module
 
-    print(overview(rows).to_string(index=False))
+    made = overview(rows)
+    print(made.drop(columns=COSTS).to_string(index=False))
     if rows["turns"].notna().any():
-        print(f"\nwhat a question cost:\n{cost_overview(rows).to_string(index=False, float_format='{:,.4g}'.format)}")
+        cost = made[["task", "reader", "file", *COSTS]].drop_duplicates()
+        print(f"\nwhat a question cost:\n{cost.to_string(index=False, float_format='{:,.4g}'.format)}")
     benchmarks = shipped_module("scores", "benchmarks")
     table = benchmarks.benchmark_table(results, policy) if benchmarks else []
     if len(table):

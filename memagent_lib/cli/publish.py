@@ -6,7 +6,7 @@ import shlex
 
 import click
 
-from memagent_lib.cli.options import continues, look_next, require_own, tracking_option, warn
+from memagent_lib.cli.options import continues, look_next, require_own, tracking_option
 
 
 @click.command()
@@ -39,14 +39,13 @@ def leaderboard(out: str | None, tracking: str) -> None:
     """Write one table of all evaluations in a store: score and cost."""
     from memagent_lib.inspector import save_leaderboard
     from memagent_lib.status_line import status_line
-    from memagent_lib.tracking import Experiment, different_kinds
+    from memagent_lib.tracking import Experiment
     from memagent_lib.tracking import leaderboard as rows_of
 
     folder = "" if "://" in tracking else f"{tracking}/"
     with status_line(f"writing the leaderboard of {tracking}"):
         board = rows_of(Experiment.open(tracking, create=False))
         path = save_leaderboard(board, out or f"{folder}leaderboard.html")
-    warn(*different_kinds(board))
     print(path)
 
 

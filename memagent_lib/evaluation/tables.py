@@ -6,11 +6,11 @@ This module depends on results and frames of their rows, not on agents or stores
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from memagent_lib.diagnostics import EvidenceHistory, Fate
-from memagent_lib.evaluation.intervals import RATE, Rate, paired_interval, rate
+from memagent_lib.evaluation.intervals import RATE, Rate, paired_interval, rate, sample_size
 from memagent_lib.evaluation.results import COLUMNS, Result
 from memagent_lib.evaluation.rows import (
     ALL_TASKS,
@@ -23,6 +23,7 @@ from memagent_lib.evaluation.rows import (
     with_all_tasks,
     with_memory,
 )
+from memagent_lib.readers import BASELINES
 from memagent_lib.scoring import judge_name
 
 if TYPE_CHECKING:
@@ -68,25 +69,41 @@ def _documents(rows: pd.DataFrame) -> list[Any]:
     return rows["document"].tolist() if "document" in rows else list(range(len(rows)))
 
 
-def table(results: pd.DataFrame) -> pd.DataFrame:
+def rate_cell(row: Mapping[str, Any]) -> str:
+    """Return a table cell: a rate with its interval and n, and how many have no score; no rate if none has one."""
+    notes = [f"{row[why]:,} {why}" for why in ("failed", "unclear") if row[why]]
+    return ", ".join([str(Rate.of(row)), *notes])
+
+
+def table(results: pd.DataFrame, cell: Callable[[Mapping[str, Any]], str] = rate_cell) -> pd.DataFrame:
     """Tabulate accuracy with interval, n and failures: a row per line and judge, a column per length.
 
     Rows name policy, reader and, if any varied, the settings. With several tasks, the first rows are over all tasks,
-    and each task's rows follow. If replies were no memory, or answers cut, last columns count them.
+    and each task's rows follow. If replies were no memory, or answers cut, last columns count them. ``cell`` makes a
+    cell of its row of :func:`summarise`.
     """
+    import pandas as pd
+
     rows = by_judge(with_all_tasks(keyed(results), LINE))
     names = [*(name for name in LINE if name != "varied" or rows["varied"].any()), "judge"]
     if rows["task"].nunique() > 1:
         names.insert(0, "task")
     summary = summarise(rows, by=(*names, "chunks"))
-    summary["cell"] = [_rate_cell(row) for row in summary.to_dict("records")]
-    wide = summary.pivot(index=names, columns="chunks", values="cell").fillna("")
-    # pivot sorts by name, but lines stay in the order of the rows.
-    order = list(rows[names].drop_duplicates().itertuples(index=False, name=None))
-    wide = wide.reindex(order).rename(columns=_length_name).rename_axis(columns=None).reset_index()
+    summary["cell"] = pd.Series(map(cell, summary.to_dict("records")), dtype=object)
+    wide = _by_length(summary, rows[names].drop_duplicates())
     if "task" in names:
-        wide = wide.sort_values("task", key=lambda tasks: tasks != ALL_TASKS, kind="stable", ignore_index=True)
+        # Stable, and all tasks come first, so lines stay in their order.
+        wide = wide.sort_values("task", key=lambda tasks: tasks.factorize()[0], kind="stable", ignore_index=True)
     return _with_faults(wide, rows, names).rename(columns={"varied": "settings"})
+
+
+def _by_length(cells: pd.DataFrame, order: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each row of ``order`` and a column for each length, with the column ``cell`` of ``cells``."""
+    names = list(order)
+    # unstack sorts by name; unlike pivot, it leaves markup as it is.
+    wide = cells.set_index([*names, "chunks"])["cell"].unstack(fill_value="").sort_index(axis="columns")
+    wide = wide.reindex(list(order.itertuples(index=False, name=None)))
+    return wide.rename(columns=_length_name).rename_axis(columns=None).reset_index()
 
 
 def _length_name(chunks: float) -> str:
@@ -102,12 +119,6 @@ def _with_faults(wide: pd.DataFrame, rows: pd.DataFrame, by: Sequence[str]) -> p
             counts = rows.groupby(list(by), dropna=False)[name].sum().astype(int)
             wide = wide.merge(counts.rename(name.replace("_", " ")).reset_index(), on=list(by), how="left")
     return wide
-
-
-def _rate_cell(row: Mapping[str, Any]) -> str:
-    """Return a table cell: a rate with its interval and n, and how many have no score; no rate if none has one."""
-    notes = [f"{row[why]:,} {why}" for why in ("failed", "unclear") if row[why]]
-    return ", ".join([str(Rate.of(row)), *notes])
 
 
 def by_judge(results: pd.DataFrame) -> pd.DataFrame:
@@ -134,40 +145,30 @@ def agreement(results: pd.DataFrame) -> list[str]:
 
 
 def overview(results: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per task, reader, file and judge: n, failures, score with interval, evidence.
+    """Return one row per task, reader, file and judge: n, failures, score with interval, evidence, :data:`COSTS`.
 
-    With several tasks, the first rows, one per reader, are over all of them. ``capture`` is the share of the evidence
-    that was captured, and ``retention`` the share of that which was retained. A model judge has rows of its own. If
-    replies were no memory, or answers cut, last columns count them.
+    With several tasks, the first rows, one per reader, are over all of them; their file is "", as that of examples made
+    in memory. ``capture`` is the share of the evidence that was captured, and ``retention`` the share of that which was
+    retained. A model judge has rows of its own. If replies were no memory, or answers cut, last columns count them.
     """
     by = ["task", "reader", "file", "judge"]
-    rows = by_judge(_of_files(results))
-    summary = by_task(summarise(rows, by), results, by)
-    summary["score"] = [_rate_cell(row) for row in summary.to_dict("records")]
+    rows = with_all_tasks(results, ["reader"], ["file"])
+    rows = by_judge(rows.assign(file=rows["file"].fillna("")))
+    summary = summarise(rows, by).drop(columns="turns").merge(costs(rows, by).drop(columns="n"), "left", by)
+    summary["score"] = [rate_cell(row) for row in summary.to_dict("records")]
     summary["n"] = summary["scored"] + summary["failed"] + summary["unclear"]
     for name in ("capture", "retention"):
         summary[name] = ["" if math.isnan(share) else f"{100 * share:.1f} %" for share in summary[name]]
-    return _with_faults(summary[[*by, "n", "failed", "score", "capture", "retention"]], rows, by)
-
-
-def _of_files(results: pd.DataFrame) -> pd.DataFrame:
-    """Return rows with those over all tasks first, whose file is ""; so is that of examples made in memory."""
-    rows = with_all_tasks(results, ["reader"], ["file"])
-    return rows.assign(file=rows["file"].fillna(""))
-
-
-def by_task(table: pd.DataFrame, results: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Sort rows by the columns ``by`` (task, reader, file): rows over all tasks first, readers as in the results.
-
-    Numbers in names sort by value: ``test_4`` before ``test_16``.
-    """
-    readers = list(results[by[1]].unique())
+    readers = list(results["reader"].unique())
 
     def place(at: int) -> tuple[Any, ...]:
-        task, reader, file = (table.at[at, name] for name in by[:3])
-        return task != ALL_TASKS, natural(task), readers.index(reader), natural(str(file))
+        task, reader, file = (summary.at[at, name] for name in by[:3])
+        return task != ALL_TASKS, natural(task), readers.index(reader), natural(file)
 
-    return table.loc[sorted(table.index, key=place)].reset_index(drop=True)
+    summary = summary.loc[
+        sorted(summary.index, key=place), [*by, "n", "failed", "score", "capture", "retention", *COSTS]
+    ]
+    return _with_faults(summary, rows, by).reset_index(drop=True)
 
 
 def failure_reasons(results: pd.DataFrame) -> list[str]:
@@ -215,22 +216,37 @@ def paired(results: pd.DataFrame, left: str, right: str) -> pd.DataFrame:
 
 
 def against(results: pd.DataFrame, baseline: str = "") -> pd.DataFrame:
-    """Compare every line with ``baseline``, as :func:`paired` does, one row per line and length.
+    """Compare every line with ``baseline``, as :func:`paired` does, one row per pair of lines and length.
 
-    The default is the first line whose reader has a memory, or else the first line. Lines that have read no document in
-    common with it are left out.
+    The default is the first line whose reader has a memory, or else the first line. By default, a line without a memory
+    is compared with a memory of the same model if there is one: the difference is the memory's line minus this line.
+    Pairs that have read no document in common are left out.
     """
     import pandas as pd
 
     rows = keyed(results)
-    if not baseline:
-        memories = with_memory(rows)
-        baseline = lines_of(memories if len(memories) else rows)[0]
-    left = rows_of(rows, baseline)["line"].iloc[0]
+    memories = with_memory(rows)
+    left = rows_of(rows, baseline or lines_of(memories if len(memories) else rows)[0])["line"].iloc[0]
+    owners = {} if baseline else memories.drop_duplicates("variant").set_index("variant")["line"]
     scored = rows[rows["score"].notna()]
-    compared = [_differences(scored, left, right) for right in lines_of(rows) if right != left]
+    pairs = [
+        (line, owners[variant]) if reader in BASELINES and variant in owners else (left, line)
+        for line, reader, variant in rows[["line", "reader", "variant"]].drop_duplicates().itertuples(index=False)
+    ]
+    compared = [_differences(scored, *pair) for pair in pairs if pair != (left, left)]
     found = [frame for frame in compared if len(frame)]
     return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=DIFFERENCE)
+
+
+def in_points(differences: pd.DataFrame) -> pd.DataFrame:
+    """Tabulate paired differences in points, with interval and n: a row per pair of lines, a column per length."""
+    points = differences.assign(**(100 * differences[["difference", "low", "high"]].astype(float)))
+    cells = [
+        f"{row.difference:+.1f} [{row.low:+.1f}, {row.high:+.1f}] (n={sample_size(row.n, row.documents)})"
+        for row in points.itertuples()
+    ]
+    named = differences.assign(cell=cells).rename(columns={"right": "line", "left": "minus"})
+    return _by_length(named, named[["line", "minus"]].drop_duplicates())
 
 
 def _differences(scored: pd.DataFrame, left: str, right: str) -> pd.DataFrame:
@@ -284,12 +300,6 @@ def costs(results: pd.DataFrame, by: Sequence[str] = ("line", "chunks")) -> pd.D
     *others, last = by
     table["group"] = table.groupby(others, sort=False, dropna=False).ngroup()
     return table.sort_values(["group", last], ignore_index=True).drop(columns="group")
-
-
-def cost_overview(results: pd.DataFrame) -> pd.DataFrame:
-    """Return the :func:`costs` per task, reader and file, in the order of :func:`overview`."""
-    by = ["task", "reader", "file"]
-    return by_task(costs(_of_files(results), by), results, by)
 
 
 def two_hop_outcomes(results: Iterable[Result]) -> pd.DataFrame:

@@ -10,10 +10,13 @@ from memagent_lib.inspector.readings import Readings
 from memagent_lib.inspector.reports import (
     board_table,
     evaluations_in,
+    findings,
     notes,
     readings_of,
     save_leaderboard,
     save_report,
+    score_table,
+    tabulated,
 )
 from memagent_lib.inspector.static_pages import document, introduction, to_html
 from memagent_lib.inspector.views import InspectorError, show
@@ -24,11 +27,14 @@ __all__ = [
     "board_table",
     "document",
     "evaluations_in",
+    "findings",
     "introduction",
     "notes",
     "readings_of",
     "save_leaderboard",
     "save_report",
+    "score_table",
     "show",
+    "tabulated",
     "to_html",
 ]

@@ -638,7 +638,8 @@ async function unpacked(pack) {
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
 }
 
-// A link page#READING/TURN?FILTERS opens a view; turns count from 1. Without filters, the reading's policy is chosen.
+// A link page#READING/TURN?FILTERS opens a view; turns count from 1. Without filters, the reading's policy is chosen; without a
+// reading, as in the scores of a report, the first one that the filters choose.
 const IN_LINK = [...FILTERS, "search", "beside", "since"];
 
 function linkTo(state) {
@@ -647,10 +648,11 @@ function linkTo(state) {
 }
 
 export function linked(catalog) {
-  const [, key, turn, view] = /^#([^/?]+)\/(\d+)(\?.*)?$/.exec(window.location.hash) ?? [];
+  const [, key, turn, view] = /^#(?:([^/?]+)\/(\d+))?(\?.*)?$/.exec(window.location.hash) ?? [];
   const entry = key && catalog.find((e) => encodeURIComponent(e.key) === key);
-  const none = Object.fromEntries([...FILTERS, "search", "since", ...(view ? ["beside"] : [])].map((name) => [name, ""]));
+  const none = Object.fromEntries([...FILTERS, "search", "since", ...(key && view ? ["beside"] : [])].map((name) => [name, ""]));
   const chosen = view ? Object.fromEntries(new URLSearchParams(view)) : { policy: entry?.policy };
+  if (!key && view) return { ...none, ...chosen, key: "", turn: undefined };
   return entry && { ...none, ...chosen, key: entry.key, turn: Number(turn) - 1 };
 }
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 import pandas as pd
 from markupsafe import Markup
 
 from memagent_lib.evaluation import (
+    ALL_TASKS,
     Rate,
     Result,
     failure_reasons,
@@ -17,17 +20,21 @@ from memagent_lib.evaluation import (
     keyed,
     mixtures,
     question_columns,
+    rate_cell,
     read_rows,
     sample_size,
+    table,
 )
 from memagent_lib.inspector.static_pages import introduction
-from memagent_lib.pages import Page, style
+from memagent_lib.pages import Page, render, style
 from memagent_lib.paths import absolute, write_atomically
 from memagent_lib.sweeps import gather_sweep, is_sweep, store_of_sweep, sweep_frame
-from memagent_lib.tracking import Experiment, TrackingError, different_kinds, load_readings
+from memagent_lib.tracking import Experiment, TrackingError, load_readings
 
 REPORT = Path(__file__).with_name("report.ipynb")
 MOST_REASONS = 10
+_KIND = ["task", "file", "chunks", "documents", "judge", "code"]
+"""Columns of a leaderboard in which rows must agree before their scores compare."""
 
 
 class Evaluations(NamedTuple):
@@ -88,20 +95,57 @@ def save_report(folder: str | Path, out: str | Path, tracking: str = "", first: 
     return _page(f"Report: {absolute(folder).name}", Markup(body)).save(out)
 
 
-def notes(texts: list[str]) -> Page:
-    """Return texts as a piece of a page, each in a paragraph of its own."""
-    return Page("", Markup("").join(Markup('<p class="ma-warning">{}</p>').format(text) for text in texts))
+def notes(texts: Sequence[str]) -> Page:
+    """Return texts as a piece of a page: the first one, and the others folded below it."""
+    return Page("", render("inspector/notes.html", texts=texts))
 
 
-def board_table(board: pd.DataFrame) -> pd.DataFrame:
-    """Return a leaderboard (:func:`memagent_lib.tracking.leaderboard`) in words, without its empty columns."""
+def findings(differences: pd.DataFrame, evidence: pd.DataFrame) -> Page:
+    """Return in sentences what changed between lines with a memory, and where evidence was lost.
+
+    Takes the rows of :func:`memagent_lib.evaluation.against`, and the means of ``capture`` and ``retention`` by
+    ``line`` and ``chunks``. The shortest and the longest documents are named.
+    """
+    pairs = [pair.to_dict("records") for _, pair in differences.groupby(["right", "left"], sort=False)]
+    lines = [line.sort_values("chunks").to_dict("records") for _, line in evidence.groupby("line", sort=False)]
+    return Page("", render("inspector/findings.html", pairs=pairs, lines=lines))
+
+
+def tabulated(frame: pd.DataFrame, by: Sequence[str] = ()) -> Page:
+    """Return a table as a piece of a page, without its empty columns.
+
+    Rows that follow each other and agree in the columns ``by`` share a heading with these values.
+    """
+    return Page("", render("inspector/table.html", names=list(frame), rows=frame.to_dict("records"), by=by))
+
+
+def score_table(rows: pd.DataFrame) -> Page:
+    """Return the table of scores; each is a link to its readings in the inspector on the same page."""
+
+    def linked(row: Mapping[str, Any]) -> str:
+        view = {
+            "policy": ", ".join(filter(None, (row["policy"], row.get("varied")))),
+            "reader": row["reader"],
+            "task": row.get("task", ALL_TASKS).replace(ALL_TASKS, ""),
+            "length": row["chunks"] if row["chunks"] > 0 else "",
+        }
+        return Markup('<a href="#?{}">{}</a>').format(urlencode(view), rate_cell(row))
+
+    return tabulated(table(rows, linked), ["task"])
+
+
+def board_table(board: pd.DataFrame) -> Page:
+    """Return a leaderboard (:func:`memagent_lib.tracking.leaderboard`), its rows grouped by what compares.
+
+    Rows of one group have read the same questions, and have the same judge and version of the code.
+    """
     records = board.to_dict("records")
-    words = board.drop(columns=["low", "high", "scored_documents"]).rename(columns={"scored": "n"})
-    words["accuracy"] = [Rate.of(row).percent for row in records]
-    words["n"] = [sample_size(row["scored"], row["scored_documents"]) for row in records]
-    words["unclear"] = words["unclear"].replace(0, "")
-    words = words.dropna(axis="columns", how="all")
-    return words.loc[:, (words != "").any()]
+    words = board.assign(
+        accuracy=[Rate.of(row).percent for row in records],
+        scored=[sample_size(row["scored"], row["scored_documents"]) for row in records],
+    )
+    words = words.rename(columns={"scored": "n"}).drop(columns=["low", "high", "scored_documents"])
+    return tabulated(words, _KIND)
 
 
 def save_leaderboard(board: pd.DataFrame, path: str | Path) -> Path:
@@ -113,9 +157,9 @@ def save_leaderboard(board: pd.DataFrame, path: str | Path) -> Path:
         raise ValueError(f"a leaderboard is written as .html or .csv, by the file's suffix; got {path.name!r}")
     without = board.attrs.get("without_rows", [])
     left_out = [f"not listed, because they have no table of rows: the runs {', '.join(without)}"] if without else []
-    head = introduction(board.to_dict("records")).body + notes([*different_kinds(board), *left_out]).body
-    rows = board_table(board).to_html(index=False, na_rep="", float_format="{:,.4g}".format, border=0)
-    return _page("Leaderboard", Markup("<h1>Leaderboard</h1>{}{}").format(Markup(head), Markup(rows))).save(path)
+    pieces = [introduction(board.to_dict("records")), notes(left_out), board_table(board)]
+    body = Markup(render("inspector/leaderboard.html", pieces=[Markup(piece.body) for piece in pieces]))
+    return _page("Leaderboard", body).save(path)
 
 
 def _page(title: str, body: Markup) -> Page:

@@ -94,12 +94,12 @@ def _rates(rows: pd.DataFrame, ax: Axes, looks: Mapping[str, dict[str, Any]]) ->
         by_length = drawn[drawn["line"] == line].dropna(subset=["score"]).groupby("chunks")
         of_line = [rate_of(of_length) for _, of_length in by_length]
         if of_line:
-            x = style.side_by_side(pd.Series(list(by_length.groups)), drawn["chunks"], number, len(looks))
+            x = style.side_by_side(pd.Series(list(by_length.groups)), number, len(looks))
             ax.plot(x, [rate.value for rate in of_line], **look)
             style.band(ax, x, [rate.low for rate in of_line], [rate.high for rate in of_line], look)
         rates += of_line
     style.length_axis(ax, rows["chunks"], style.tokens_of_a_chunk(drawn))
-    return style.shared_sizes("per point", [rate.n for rate in rates], [rate.documents for rate in rates])
+    return style.shared_sizes("questions per point", [rate.n for rate in rates], [rate.documents for rate in rates])
 
 
 @styled
@@ -223,7 +223,7 @@ def cost_by_length(results: pd.DataFrame) -> Axes:
         cost = group.groupby("chunks")["cost"]
         mean = cost.mean()
         counts += list(cost.size())
-        x = style.side_by_side(mean.index.to_series(), drawn["chunks"], number, drawn["line"].nunique())
+        x = style.side_by_side(mean.index.to_series(), number, drawn["line"].nunique())
         ax.plot(x, mean, **looks[name])
         style.band(ax, x, cost.quantile(0.1), cost.quantile(0.9), looks[name])
     ends = mean.index[[0, -1]]
@@ -233,7 +233,7 @@ def cost_by_length(results: pd.DataFrame) -> Axes:
     ax.set_ylabel("tokens per question")
     style.length_axis(ax, read["chunks"], style.tokens_of_a_chunk(drawn))
     put_legend(ax)
-    caption = f"{style.sample_sizes('per point', counts)}; mean and middle 80 %; dotted: linear in length"
+    caption = f"{style.sample_sizes('readings per point', counts)}; mean and middle 80 %; dotted: linear in length"
     return finish(ax, title, caption)
 
 
@@ -279,7 +279,7 @@ def _cells(rows: pd.DataFrame, bins: int) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 @styled
 def paired_differences(differences: pd.DataFrame) -> Axes:
-    """Draw the paired differences from a baseline, with their 95 % intervals, for each line and length.
+    """Draw the paired differences of lines, with their 95 % intervals, for each pair and length.
 
     Takes the rows of :func:`memagent_lib.evaluation.paired` or :func:`memagent_lib.evaluation.against`. An interval is
     coloured if it excludes zero, else grey.
@@ -289,7 +289,6 @@ def paired_differences(differences: pd.DataFrame) -> Axes:
     if not rows:
         return without_data(ax, "Paired differences", "no other line has read the same documents")
     ax.axvline(0, color="black", linewidth=1)
-    left = shortened(rows[0]["left"])
     for y, row in enumerate(rows):
         colour = GREY
         if row["low"] > 0:
@@ -298,7 +297,7 @@ def paired_differences(differences: pd.DataFrame) -> Axes:
             colour = COLOURS[1]
         ax.plot([row["low"], row["high"]], [y, y], color=colour, linewidth=3, solid_capstyle="butt")
         ax.plot(row["difference"], y, "o", color=colour, markersize=8)
-        right = shortened(row["right"])
+        left, right = map(shortened, (row["left"], row["right"]))
         counts = f"{right} better on {row['right_only']}, {left} on {row['left_only']}, of {row['n']}"
         ax.text(0.01, y - 0.25, counts, transform=ax.get_yaxis_transform(), va="center", fontsize=8.5)
     # Symmetric, so that zero is in the middle; at least ten points, so that noise does not fill the figure.
@@ -311,7 +310,7 @@ def paired_differences(differences: pd.DataFrame) -> Axes:
     caption = (
         f"{style.sample_sizes('questions', differences['n'])} read by both; 95 % intervals of the paired difference"
     )
-    return finish(ax, f"Accuracy minus that of {left}", caption)
+    return finish(ax, "Paired differences in accuracy", caption)
 
 
 @styled

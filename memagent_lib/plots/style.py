@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, wraps
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from memagent_lib.evaluation import with_memory
@@ -90,17 +91,19 @@ def without_data(ax: Axes, title: str, reason: str) -> Axes:
 
 
 def put_legend(*axes: Axes) -> None:
-    """Name the labelled lines of a figure's axes in a legend below them; the figure grows with it."""
+    """Name the labelled lines of a figure's axes in full in a legend below them; the figure grows with it."""
     handles: dict[str, Any] = {}
     for ax in axes:
         drawn, labels = ax.get_legend_handles_labels()
-        handles |= dict(zip(map(shortened, labels), drawn, strict=True))
+        handles |= dict(zip(labels, drawn, strict=True))
     if handles:
         figure = axes[0].figure
         look = {"fontsize": 9, "frameon": False, "handlelength": 3}
-        columns = max(1, min(4, int(11 * figure.get_figwidth()) // (max(map(len, handles)) + 8)))
-        figure.legend(handles.values(), handles, loc="outside lower center", ncols=columns, **look)
-        figure.set_figheight(figure.get_figheight() + 0.2 * len(handles) / columns)
+        characters = int(11 * figure.get_figwidth())
+        names = [fill(name, characters - 8) for name in handles]
+        columns = max(1, min(4, characters // (max(map(len, handles)) + 8)))
+        figure.legend(handles.values(), names, loc="outside lower center", ncols=columns, **look)
+        figure.set_figheight(figure.get_figheight() + 0.2 * "\n".join(names).count("\n") / columns + 0.2)
 
 
 def shortened(text: str, most: int = 48) -> str:
@@ -255,9 +258,9 @@ def with_a_length(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[known] if known.any() else rows.assign(chunks=1.0)
 
 
-def side_by_side(x: pd.Series, lengths: pd.Series, number: int, count: int) -> pd.Series:
-    """Return where a line's points are drawn: at their lengths, or beside other lines' if all have one length."""
-    return x if lengths.nunique() > 1 else x * 1.06 ** (number - (count - 1) / 2)
+def side_by_side(x: pd.Series, number: int, count: int) -> pd.Series:
+    """Return where the points of one of ``count`` lines are drawn: beside those of others, so that equal ones show."""
+    return x * 1.06 ** (number - (count - 1) / 2)
 
 
 def tokens_of_a_chunk(results: pd.DataFrame) -> int | None:

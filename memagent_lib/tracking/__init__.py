@@ -6,7 +6,6 @@ This package does not depend on notebooks or widgets.
 from memagent_lib.tracking.evaluations import (
     agent_openers,
     choose,
-    different_kinds,
     differing,
     evaluate_files,
     evaluation_rows,
@@ -31,7 +30,6 @@ __all__ = [
     "TrackingError",
     "agent_openers",
     "choose",
-    "different_kinds",
     "differing",
     "evaluate_files",
     "evaluation_rows",

@@ -59,8 +59,6 @@ RESULTS_FOLDER = "results"
 ROWS = "results.parquet"
 AGENT = "agent.json"
 _MOST_NAME_CHARS = 60  # a character may take four of the 255 bytes that file systems have room for
-KINDS = {"judge": "judges", "code": "versions of the code", "documents": "sets of questions"}
-"""Columns in which two rows must agree before their scores can be compared, and their names in words."""
 _DATA = ["task", "file", "chunks"]
 _LINE = ["run_id", "policy", "reader", "settings", "code"]
 _GROUP = [*_DATA, "policy", "reader", "settings", "judge", "code", "run_id", "started"]
@@ -365,8 +363,8 @@ def leaderboard(experiment: Experiment) -> pd.DataFrame:
     board = summarise(rows, _GROUP).drop(columns="turns")
     board = board.merge(costs(rows, _GROUP).drop(columns="n"), on=_GROUP, how="left").merge(documents, on=_GROUP)
     board = board.reindex(columns=[name for name in _COLUMNS if name in board]).assign(own=board["task"] != ALL_TASKS)
-    order = ["own", "task", "chunks", "file", "accuracy"]
-    board = board.sort_values(order, ascending=[True] * 4 + [False], ignore_index=True).drop(columns="own")
+    order = ["own", "task", "chunks", "file", "documents", "judge", "code", "accuracy"]
+    board = board.sort_values(order, ascending=[True] * 7 + [False], ignore_index=True).drop(columns="own")
     board.attrs["without_rows"] = without
     return board
 
@@ -385,17 +383,6 @@ def evaluation_rows(experiment: Experiment) -> tuple[pd.DataFrame, list[str]]:
         except (ValueError, OSError):  # it is missing, or damaged
             without.append(found.id)
     return (pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["run_id", "policy"])), without
-
-
-def different_kinds(board: pd.DataFrame) -> list[str]:
-    """Return a sentence for each task, data file and length whose rows cannot all be compared, with the reason."""
-    notes = []
-    for names, group in board.groupby(_DATA, sort=False, dropna=False):
-        reasons = [f"{group[name].nunique()} {words}" for name, words in KINDS.items() if group[name].nunique() > 1]
-        if reasons:
-            where = ", ".join(f"{part:g} chunks" if isinstance(part, float) else str(part) for part in names)
-            notes.append(f"{where}: rows of {', '.join(reasons)} are not compared with each other")
-    return notes
 
 
 def _hash_of_documents(rows: pd.DataFrame) -> str:

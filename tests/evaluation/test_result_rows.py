@@ -13,8 +13,8 @@ from memagent_lib.backends import Sampling, Scripted
 from memagent_lib.evaluation import (
     Result,
     against,
-    cost_overview,
     gather_rows,
+    in_points,
     keyed,
     mixtures,
     overview,
@@ -63,7 +63,13 @@ def test_a_grid_is_a_line_per_point_and_counts_nothing_twice(grid: Path) -> None
 def test_two_readers_of_a_policy_are_paired(kept: Result, lost: Result) -> None:
     rows = frame([kept, replace(kept, reader="blind"), replace(kept, reader="gated", score=lost.score)])
     assert paired(rows, "small", "small, gated")["difference"].tolist() == [-1.0]
-    assert against(rows)["right"].tolist() == ["small, blind", "small, gated"]
+    assert against(rows, "small")["right"].tolist() == ["small, blind", "small, gated"]
+    made = against(rows)
+    assert made[["left", "right"]].values.tolist() == [["small, blind", "small"], ["small", "small, gated"]]
+    assert in_points(made)[["line", "minus", "4 chunks"]].values.tolist() == [
+        ["small", "small, blind", "+0.0 [-79.3, +79.3] (n=1)"],
+        ["small, gated", "small", "-100.0 [-100.0, +12.2] (n=1)"],
+    ]
 
 
 def test_scores_of_two_rules_are_not_subtracted(kept: Result) -> None:
@@ -120,7 +126,6 @@ def test_terminal_tables_begin_with_all_tasks(kept: Result, lost: Result) -> Non
         ["needle", "needle_16", "boxed", 1, "100.0 % [20.7, 100.0] (n=1)"],
         ["update", "update_4", "contains", 1, "0.0 % [0.0, 79.3] (n=1)"],
     ]
-    assert cost_overview(rows)[["task", "file", "n"]].values.tolist() == made[["task", "file", "n"]].values.tolist()
     assert table(rows)[["task", "judge", "4 chunks"]].values.tolist() == [
         ["all tasks", "boxed, contains", "66.7 % [9.4, 97.5] (n=3 on 1 document)"],
         ["needle", "boxed", "100.0 % [20.7, 100.0] (n=2 on 1 document)"],

@@ -11,7 +11,6 @@ from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.data import Example
 from memagent_lib.evaluation import (
     Result,
-    cost_overview,
     evaluate,
     to_frame,
     turns_to_frame,
@@ -81,7 +80,6 @@ def test_the_parts_of_all_questions_add_up_to_what_was_spent(encoder):
     assert rows["questions"].tolist() == [3, 3, 3]
     each = to_frame(evaluate(Agent(encoder, Scripted(reply)), questions("owl"), progress=False))
     assert each["questions"].tolist() == [1]
-    assert cost_overview(rows)["n"].tolist() == [3]
 
 
 def test_bad_and_cut_memories_of_a_shared_reading_count_once(encoder):

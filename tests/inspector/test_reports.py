@@ -65,6 +65,8 @@ def test_the_report_is_one_page_of_numbers_figures_and_readings(evaluated, works
     assert page.count("data:image/png;base64,") == 3 and all(run in page for run in ids)
     assert page.index("100.0 % [51.0, 100.0]") < page.index("0.0 % [0.0, 49.0]")
     assert "evaluations_in" not in page, "the notebook's code"
+    link = "#?policy=keeps&amp;reader=overwrite&amp;task=&amp;length=3"
+    assert f'<a href="{link}">100.0 % [51.0, 100.0] (n=4)</a>' in page
     catalog = json.loads(re.search(r'id="data"[^>]*>(.*?)</script>', page, re.DOTALL).group(1))["catalog"]
     assert (
         sorted((entry["policy"], entry["right"]) for entry in catalog)
@@ -107,6 +109,22 @@ def test_a_sweep_has_its_own_store_and_names_its_unfinished_points(evaluated, wo
     assert len(evaluations_in(tmp_path, workspace).rows) == 8
     assert main(["report", str(tmp_path / "nowhere")]) == 2
     assert "nowhere" in capsys.readouterr().err
+
+
+def test_rows_of_a_leaderboard_share_a_heading_if_they_compare(evaluated, workspace, tmp_path) -> None:
+    evaluated("keeps", partial(_reads, forgets=False))
+    evaluated("forgets", partial(_reads, forgets=True), slice(1, 2))
+    board = leaderboard(Experiment.open(workspace))
+    (number,) = board["documents"][board["chunks"] == 3].unique()
+
+    def headings(board: pd.DataFrame) -> list[str]:
+        page = save_leaderboard(board, tmp_path / "board.html").read_text()
+        return re.findall(r"rowgroup.*?<span>(.*?), code", page)
+
+    assert len(board) == 3 and len(headings(board)) == 2
+    assert headings(board)[1] == f"needle, test_3.parquet, 3 chunks, question set {number}, judge boxed"
+    assert len(headings(board.assign(judge=["boxed", "boxed", "contains"]))) == 3
+    assert headings(board.assign(file=None, chunks=float("nan")))[0].startswith("needle, question set")
 
 
 def test_a_leaderboards_words_are_text(evaluated, workspace, tmp_path) -> None:

@@ -86,7 +86,7 @@ def test_accuracy_has_its_value_and_its_wilson_interval(results: pd.DataFrame) -
     expected = [wilson(6, 8), wilson(1, 4)]
     assert {round(v, 6) for v in band} >= {round(v, 6) for rate in expected for v in (rate.low, rate.high)}
     assert [t.get_text() for t in ax.get_xticklabels()] == ["4\n512", "64\n8K"]
-    assert "n = 4 to 8 per point, 95 % Wilson intervals" in texts(ax)
+    assert "n = 4 to 8 questions per point, 95 % Wilson intervals" in texts(ax)
     assert legend_of(ax) == ["before", "after", "after, blind"]
 
 
