@@ -223,7 +223,7 @@ def training(tmp_path: Path, kept: Result, lost: Result) -> RunFolder:
     pushed = {"s000003p00000_0": Credited(0.25, [-0.5] * 5, [9, 8, 7, 6, 0], rewards)}
     pushed["s000003p00000_1"] = Credited(1.25, [0.5, 0.5, 0.0, 0.5, 0.5], [1, 2, 3, 4, 5], rewards)
     run.write_credit(3, pushed)
-    counts = {"rows/trained": 10, "rows/skipped": 5, "rows/padding": 2}
+    counts = {"rows/produced": 21, "rows/trained": 10, "rows/skipped": 5, "rows/padding": 2}
     run.metrics.write_text(json.dumps({"step": 3, "time": 1.0, "metrics": counts}) + "\n", encoding="utf-8")
     return run
 

@@ -485,7 +485,8 @@ class View {
       return make("button", { ...attributes, onclick: () => { this.set({ beside: e.name }); this.box.focus(); } }, `${e.right ? "✓" : "✗"} ${e.name.slice(e.line.length + 2)}: ${words}`);
     });
     const all = entry?.credit?.[3] ?? [], part = all.length > group.length ? `; ${group.length} of ${all.length} are recorded, and all rewards are ${all.map((each) => fixed(each, 2)).join(", ")}` : "";
-    const { trained, skipped, padding } = entry?.rows ?? {}, rows = trained === undefined ? "" : ` This step trained ${counted(trained, "row")}, left out ${skipped.toLocaleString()} and added ${padding.toLocaleString()} of padding.`;
+    const { produced, trained, skipped, padding } = entry?.rows ?? {}, parts = { trained, masked: produced - trained - skipped, "left out": skipped, "of padding added": padding };
+    const rows = produced === undefined ? "" : ` Rows of this step: ${Object.entries(parts).map(([name, count]) => `${count.toLocaleString()} ${name}`).join(", ")}.`;
     this.group.hidden = !group.length;
     this.group.replaceChildren(`The group of ${entry?.line}: rewards (advantages)${part}. `, ...chips, rows, make("span", { class: "ma-help" }, " A click opens one beside."));
   }

@@ -244,7 +244,7 @@ def test_a_part_of_an_outcome_bar_opens_the_readings_that_the_figure_counts(
 def test_a_rollout_has_its_credit_turn_by_turn_and_its_group(page: Page, training: RunFolder):
     opened(page, Readings({f"step {step}": found for step, found in training.rollouts()}), turn=1)
     group, trained = page.locator(".ma-group"), page.locator(".ma-trained")
-    expect(group).to_contain_text("This step trained 10 rows, left out 5 and added 2 of padding")
+    expect(group).to_contain_text("10 trained, 6 masked, 5 left out, 2 of padding added")
     expect(group.get_by_role("button")).to_have_text(
         ["✓ rollout 1: 1.25 (0.000 to +0.500)", "✗ rollout 0: 0.25 (−0.500)"]
     )
