@@ -20,7 +20,6 @@ from memagent_lib.panel import attach, begin, curve, log_training, report, watch
 from memagent_lib.panel.progress import Follower, rollout
 from memagent_lib.panel.training_panel import TrainingPanel
 from memagent_lib.rl import (
-    Credited,
     Recipe,
     RunError,
     RunFolder,
@@ -90,17 +89,13 @@ def test_rollouts_are_newest_step_first_and_wrong_before_right(running: RunFolde
     ]
 
 
-def test_a_rollout_has_what_it_was_trained_with(running: RunFolder, lost: Result) -> None:
-    follower = Follower(running)
-    for name in ("p_0", "p_1"):
-        save_rollout(running.traces, replace(lost, example=replace(lost.example, id=name)), 4, name)
-    assert "advantage" not in rollout(follower.look().rollouts[0])
-    replies = sum(len(turn.attempts) for turn in lost.trace.turns)
-    running.write_credit(4, {"p_0": Credited(0.25, [-0.5] * replies, [9] * (replies - 1) + [0], [0.25, 1.25])})
-    pages = {result.example.metadata["rollout"]: rollout(result) for result in follower.look().rollouts[:2]}
-    assert pages["p_0"].count("-0.500 on 9 tokens") == replies - 1
-    assert "masked" in pages["p_0"] and "0.25 1.25" in pages["p_0"]
-    assert "left out" in pages["p_1"]
+def test_a_rollout_has_what_it_was_trained_with(training: RunFolder) -> None:
+    pages = {r.example.metadata["rollout"]: rollout(r) for r in Follower(training).look().rollouts}
+    wrong = pages["s000003p00000_0"]
+    assert wrong.count("-0.500 on") == 4 and "masked" in wrong and "0.25 1.25" in wrong
+    assert "left out" in pages["s000003p00001_0"]
+    (training.credit / "step_000003.json").unlink()
+    assert not any("advantage" in rollout(result) for result in Follower(training).look().rollouts)
 
 
 def test_the_time_left_comes_from_the_run_s_own_steps(running: RunFolder) -> None:
