@@ -7,7 +7,7 @@ const NAMES = { ahead: "not read yet", present: "in memory", missed: "read but n
 const FATE_FILTERS = ["noted and lost", "read but never noted", "in memory", "memory cut at its limit", "a reply was not a memory"];
 // What became of a needed fact, as plots.evidence_outcomes names it, in the order of a bar's parts; and the classes of their colours.
 const OUTCOMES = {
-  "in memory, right": "right", "in memory, wrong": "kept", "noted and lost to another value": "value", "noted and lost to another statement": "statement",
+  "in memory, right": "right", "in memory, wrong": "wrong", "noted and lost to another value": "value", "noted and lost to another statement": "statement",
   "noted and lost to nothing": "nothing", "read but never noted": "missed", "not read yet": "ahead",
 };
 const FILTERS = ["policy", "reader", "task", "length", "outcome", "fate", "answer"]; // of the table, the scores and the inspector
@@ -774,7 +774,7 @@ export default {
   render({ model, el }) {
     const inspector = make("div"), list = make("div");
     const gone = make("p", { class: "ma-base ma ma-live", role: "status", hidden: true });
-    const box = make("details", { class: "ma-base ma ma-list" }, make("summary", {}, "All readings: scores, what became of the facts, table"), list);
+    const box = make("details", { class: "ma-base ma ma-list" }, make("summary", {}, "All readings: scores, where the evidence was lost, table"), list);
     el.replaceChildren(gone, box, inspector);
     const source = fromKernel(model, el, (text) => {
       gone.textContent = text;

@@ -44,7 +44,7 @@ class Scores {
   }
 }
 
-// What became of the needed facts: a bar for each task, length and line, as in plots.evidence_outcomes. A click on a part opens its readings.
+// The outcomes of the evidence: a bar for each task, length and line, as in plots.evidence_outcomes. A click on a part opens its readings.
 class Outcomes {
   constructor(root, view) {
     Object.assign(this, { root, view });
@@ -61,18 +61,18 @@ class Outcomes {
     const found = new Set(order.flat().flatMap(outcomesOf)), names = Object.keys(OUTCOMES).filter((name) => found.has(name));
     const all = { policy: "", reader: "", task: "", length: "" };
     const legend = names.map((outcome) => opener(this.view, { ...all, outcome }, outcome, { class: `ma-end-${OUTCOMES[outcome]}` }));
-    const caption = make("p", {}, "What became of the needed facts", make("span", { class: "ma-help" }, "; a click on a part shows its readings"), ": ", ...legend);
+    const caption = make("p", {}, "Where was the evidence lost? ", make("span", { class: "ma-help" }, "A click on a part shows its readings: "), ...legend);
     this.root.replaceChildren(...(order.length ? [caption, make("div", { class: "ma-outcomes-box", tabindex: "0" }, make("table", { class: "ma-outcomes" }, make("tbody", {}, ...order.map((bar) => this.bar(bar, names)))))] : []));
   }
 
   bar(readings, names) {
-    const [{ task, chunks, line, policy, reader }] = readings, facts = readings.flatMap(outcomesOf);
-    const parts = names.filter((outcome) => facts.includes(outcome)).map((outcome) => {
-      const count = facts.filter((fact) => fact === outcome).length, of = readings.filter((e) => outcomesOf(e).includes(outcome)).length;
-      const words = `${outcome}: ${count.toLocaleString()} of ${counted(facts.length, "fact")}, in ${counted(of, "reading")}`;
+    const [{ task, chunks, line, policy, reader }] = readings, ends = readings.flatMap(outcomesOf);
+    const parts = names.filter((outcome) => ends.includes(outcome)).map((outcome) => {
+      const count = ends.filter((fact) => fact === outcome).length, of = readings.filter((e) => outcomesOf(e).includes(outcome)).length;
+      const words = `${outcome}: ${count.toLocaleString()} of ${counted(ends.length, "fact")}, in ${counted(of, "reading")}`;
       return opener(this.view, { policy, reader, task, length: lengthOf({ chunks }), outcome }, count.toLocaleString(), { class: `ma-end-${OUTCOMES[outcome]}`, style: `flex-grow: ${count}`, title: words, "aria-label": words });
     });
-    return make("tr", {}, make("th", { scope: "row" }, `${task}, ${lengthInWords(chunks)}: `, make("bdi", {}, line)), make("td", {}, make("div", { class: "ma-ends" }, ...parts)), make("td", { class: "ma-number" }, counted(facts.length, "fact")));
+    return make("tr", {}, make("th", { scope: "row" }, `${task}, ${lengthInWords(chunks)}: `, make("bdi", {}, line)), make("td", {}, make("div", { class: "ma-ends" }, ...parts)), make("td", { class: "ma-number" }, counted(ends.length, "fact")));
   }
 }
 
