@@ -148,7 +148,7 @@ def page_of(progress: Progress) -> Page:
     """Return a page of the state of a run at one moment."""
     rollouts = [(label(result), rollout(result)) for result in progress.rollouts[:REPORTED_ROLLOUTS]]
     body = render("panel/run.html", head=head(progress), curves=curves(progress), rollouts=rollouts)
-    return Page(f"{progress.folder}: {outcome(progress.status)}", body)
+    return Page(f"{display(progress.folder)}: {outcome(progress.status)}", body)
 
 
 def head(progress: Progress) -> Markup:

@@ -95,6 +95,7 @@ def run_notebook(job: NotebookJob) -> JobOutcome:
     started = time.monotonic()
     error = None
     cell = 0
+    os.chdir(job.cwd)  # papermill writes the paths that it is given into the copy
 
     def begin(cell_index: int, **_: object) -> None:
         nonlocal cell
@@ -104,10 +105,9 @@ def run_notebook(job: NotebookJob) -> JobOutcome:
 
     try:
         execute_notebook(
-            job.notebook,
-            job.output,
+            os.path.relpath(job.notebook),
+            os.path.relpath(job.output),
             job.parameters,
-            cwd=job.cwd,
             progress_bar=False,
             start_timeout=180,  # several kernels may start on few cores
             on_cell_start=begin,

@@ -107,7 +107,7 @@ class _SweepRun:
         def jobs() -> Iterator[NotebookJob]:
             for output, point in list(todo.items()):
                 run = runs[output] = self._start(point)
-                own = {"tracking": self.experiment.uri, "run_id": run.id, "point": point.file_name}
+                own = {"tracking": self.spec.tracking, "run_id": run.id, "point": point.file_name}
                 declared = {name: value for name, value in own.items() if name in point.declared}
                 yield NotebookJob(point.notebook, output, point.parameters | declared, root())
 

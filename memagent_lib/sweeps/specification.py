@@ -19,7 +19,7 @@ from typing import Any
 
 from memagent_lib.data import data_hash
 from memagent_lib.errors import UserError, nearest, one_line
-from memagent_lib.paths import absolute, input_path
+from memagent_lib.paths import absolute, display, input_path
 from memagent_lib.provenance import code_hash
 from memagent_lib.settings import parse, read_toml
 
@@ -173,7 +173,7 @@ def _point(
     label = _label(varied)
     file_name = _file_name(label)
     shared = {name: value for name, value in spec.parameters.items() if name in declared}
-    marks = {FOLDER_MARK: str(spec.path), POINT_MARK: file_name or "all"}
+    marks = {FOLDER_MARK: display(spec.path), POINT_MARK: file_name or "all"}
     parameters = _filled(shared | dict(stage.parameters) | varied, marks)
     # papermill only warns of an unknown parameter.
     for name in parameters:

@@ -18,7 +18,7 @@ from waiting import has_ended, wait_for
 from memagent_lib.cli import main
 from memagent_lib.paths import PACKAGE
 from memagent_lib.provenance import code_hash
-from memagent_lib.sweeps import SweepError, SweepSpec, SweepStage, gather_sweep, notebook_jobs, run_sweep
+from memagent_lib.sweeps import SweepError, SweepSpec, SweepStage, gather_sweep, notebook_jobs, run_sweep, sweep_frame
 from memagent_lib.sweeps.runner import only_sweep_in
 from memagent_lib.sweeps.specification import plan
 from memagent_lib.tracking import Experiment, TrackingError, load_runs
@@ -52,8 +52,8 @@ def notebook(tmp_path: Path) -> Callable[..., str]:
 @pytest.fixture
 def spec(workspace: Path) -> Callable[..., SweepSpec]:
     def make(*stages: SweepStage, **options) -> SweepSpec:
-        options = {"parameters": {"folder": "{folder}"}, "workers": 2} | options
-        return SweepSpec(name="s", stage=stages, folder=str(workspace / "s"), tracking=str(workspace), **options)
+        options = {"parameters": {"folder": "{folder}"}, "workers": 2, "tracking": str(workspace)} | options
+        return SweepSpec(**({"name": "s", "stage": stages, "folder": str(workspace / "s")} | options))
 
     return make
 
@@ -128,6 +128,24 @@ def test_a_point_runs_again_only_when_its_inputs_change(notebook, spec, tmp_path
     written.parent.mkdir()
     written.write_text("steps = 3")
     assert plan(spec(stage))[0][0].key == found[-1], "an earlier stage may have written it"
+
+
+def test_a_saved_notebook_has_no_absolute_path_and_is_found_in_a_renamed_project(
+    notebook, spec, tmp_path: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stage = SweepStage(name="one", notebook=Path(notebook(APPEND, "folder, tracking")).name)
+    sweep = spec(stage, folder="runs/s", tracking="runs")
+    assert run_sweep(sweep).ok and lines(workspace) == ["1"]
+    saved = (workspace / "s/notebooks/one.ipynb").read_text()
+    assert str(tmp_path) not in saved and "runs/s" in saved
+    renamed = tmp_path / "renamed"
+    renamed.mkdir()
+    for each in ("runs", "one.ipynb"):
+        shutil.move(tmp_path / each, renamed)
+    monkeypatch.chdir(renamed)
+    assert sweep_frame("runs/s")["status"].tolist() == ["finished"]
+    assert plan(sweep)[0][0].key == json.loads((renamed / "runs/s/notebooks/one.json").read_text())["key"]
 
 
 def test_only_code_that_changes_results_changes_a_sweeps_keys(notebook, spec, tmp_path: Path, monkeypatch) -> None:

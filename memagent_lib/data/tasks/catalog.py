@@ -129,7 +129,7 @@ def make_splits(
     rows = []
     for name, chunks, n, examples in planned:
         path = save(examples, split_file(folder, name, chunks))
-        rows.append((name, chunks, n, path.stat().st_size >> 10, data_hash(path), str(path)))
+        rows.append((name, chunks, n, path.stat().st_size >> 10, data_hash(path), path))
     return pd.DataFrame(rows, columns=["split", "chunks", "examples", "kilobytes", "hash", "file"])
 
 
