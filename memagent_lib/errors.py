@@ -36,9 +36,8 @@ def nearest(name: object, known: Iterable[object]) -> str:
 
 def nearest_path(path: str | Path) -> str:
     """Return what :func:`nearest` does, for a file or folder that is not there, from the names beside it."""
-    missing = Path(path).absolute()
-    while not missing.parent.exists():
-        missing = missing.parent
+    whole = Path(path).absolute()
+    missing = next(part for part in (whole, *whole.parents) if part.parent.exists())
     return nearest(missing.name, (beside.name for beside in missing.parent.glob("*")))
 
 

@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import IO, Any
 
-from memagent_lib.errors import MissingFile
+from memagent_lib.errors import MissingFile, nearest_path
 
 PACKAGE = Path(__file__).parent
 _MARKS = ("pyproject.toml", "notebooks")
@@ -215,7 +215,8 @@ def first_model(names: Sequence[str]) -> str:
     """Return the first of ``names`` that is a model folder. Raises :class:`MissingFile` if none is."""
     found = next((name for name in names if (absolute(name) / "config.json").is_file()), None)
     if found is None:
-        raise MissingFile(f"no model at {', '.join(map(str, names))}; `memagent demo` trains one")
+        near = nearest_path(absolute(names[0])) if names else ""
+        raise MissingFile(f"no model at {', '.join(map(str, names))}; `memagent demo` trains one{near}")
     return found
 
 

@@ -11,10 +11,13 @@ from IPython.core.interactiveshell import InteractiveShell
 from memagent_lib.backends import open_backend
 from memagent_lib.data import load
 from memagent_lib.data.tasks.catalog import preset
-from memagent_lib.errors import MissingFile, nearest_path
+from memagent_lib.errors import MissingFile, UserError, nearest_path
+from memagent_lib.paths import first_model
 from memagent_lib.prompts import Budget, Template
 from memagent_lib.readers import reader_named
+from memagent_lib.rl import export_checkpoint
 from memagent_lib.settings import parse
+from memagent_lib.tracking import Experiment
 
 
 @pytest.fixture
@@ -52,6 +55,9 @@ def test_a_missing_file_gets_the_nearest_name_beside_it(tmp_path: Path) -> None:
         assert nearest_path(tmp_path / path) == f"; did you mean {near!r}?"
     with pytest.raises(MissingFile, match=r"did you mean 'test_16\.parquet'\?$"):
         load(tmp_path / "tset_16.parquet")
+    for find in (export_checkpoint, lambda path: first_model([path]), lambda path: Experiment.open(path, create=False)):
+        with pytest.raises(UserError, match=r"did you mean 'results'\?$"):
+            find(str(tmp_path / "reslts"))
 
 
 @pytest.mark.parametrize(

@@ -215,8 +215,8 @@ def load_readings(
             readings[variant] += found
     empty = [variant for variant, found in readings.items() if not found]
     if empty and (reader or chunks):
-        fix = "all of them failed, or there are no such rows"
-        raise TrackingError(f"no readings of {empty[0]!r} with reader {reader!r} and chunks {chunks}: {fix}")
+        known = {name: rows[name].dropna().unique().tolist() for name in ("reader", "chunks")}
+        raise TrackingError(f"no readings of {empty[0]!r} with reader {reader!r} and chunks {chunks}; there is {known}")
     return readings
 
 
@@ -305,7 +305,7 @@ def choose(
     """
     rows, _ = evaluation_rows(experiment)
     other_reader = other_reader or reader
-    for newer, older in product(_named(rows, right or left), _named(rows, left)):
+    for newer, older in product(*(_named(rows, name, experiment.uri) for name in (right or left, left))):
         pair = [rows[(rows["run_id"] == older) & (rows["reader"] == reader)]]
         pair.append(rows[(rows["run_id"] == newer) & (rows["reader"] == other_reader)])
         same = question_columns(*pair)
@@ -321,7 +321,7 @@ def choose(
     raise TrackingError(f"{left!r} and {right or left!r} have no question in common that {readers} has read{near}")
 
 
-def _named(rows: pd.DataFrame, name: str) -> list[str]:
+def _named(rows: pd.DataFrame, name: str, uri: str) -> list[str]:
     """Return the ids of the runs of a policy or variant, or that begin with ``name``, newest first."""
     runs = rows.drop_duplicates(["run_id", "policy"])
     found = runs[runs["policy"] == name]
@@ -332,7 +332,7 @@ def _named(rows: pd.DataFrame, name: str) -> list[str]:
         found = runs[runs["run_id"].str.startswith(name)]
     if found.empty:
         known = runs["policy"].unique()
-        raise TrackingError(f"no evaluation {name!r}; there are {list(known) or 'none'}{nearest(name, known)}")
+        raise TrackingError(f"no evaluation {name!r} in {uri}; there are {list(known)}{nearest(name, known)}")
     return found["run_id"].tolist()
 
 

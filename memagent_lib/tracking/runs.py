@@ -23,6 +23,7 @@ from urllib.request import url2pathname
 
 import pandas as pd
 
+from memagent_lib.errors import nearest_path
 from memagent_lib.paths import absolute
 from memagent_lib.provenance import code_version, environment, model_hash
 from memagent_lib.settings import flatten
@@ -76,7 +77,7 @@ class Experiment:
         uri = store_uri(where)
         file = sqlite_file(uri)
         if file and not create and not file.is_file():
-            raise TrackingError(f"no MLflow store {file}; give the --tracking of an evaluation or training")
+            raise TrackingError(f"no MLflow store {file}; name that of an evaluation{nearest_path(file)}")
         with status_line(f"opening the MLflow store {where}"):
             prepare(uri)
             client = client_of(uri)

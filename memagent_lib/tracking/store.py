@@ -115,13 +115,11 @@ def call(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """
     from mlflow.exceptions import MlflowException
 
-    tries = 3
-    while True:
-        tries -= 1
+    for tries_left in (2, 1, 0):
         try:
             return method(*args, **kwargs)
         except MlflowException as failure:
-            if not tries or "unique constraint" not in str(failure).lower():
+            if not tries_left or "unique constraint" not in str(failure).lower():
                 raise TrackingError(f"MLflow: {one_line(failure)}") from failure
 
 

@@ -105,7 +105,7 @@ def test_documents_of_no_set_length_are_drawn_and_compared(encoder: Encoder, wor
     pair = {"before": "one", "after": "other", "chunks": 0, "html": str(workspace / "memory.html")}
     inspected = run_cells("06_inspect_memory", **pair, **shared)
     assert {policy: len(found) for policy, found in inspected["readings"].items()} == {"one": 3, "other": 3}
-    pair = {"left": "one", "right": "other", "html": str(workspace / "compared.html")}
+    pair = {"before": "one", "after": "other", "html": str(workspace / "compared.html")}
     compared = run_cells("07_compare_runs", **pair, tracking=str(workspace))
     assert compared["opening"]["policy"] == "one" and "ma-timeline" in (workspace / "compared.html").read_text()
 

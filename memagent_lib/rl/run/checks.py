@@ -13,6 +13,7 @@ from typing import Any
 
 from memagent_lib.backends import trained_window
 from memagent_lib.data import Example, count, is_as_saved, stream_records
+from memagent_lib.errors import nearest_path
 from memagent_lib.models import find_model, require_adapter_of
 from memagent_lib.paths import absolute, input_path
 from memagent_lib.plugins import absolute_plugin, is_plugin
@@ -97,7 +98,7 @@ def check(recipe: Recipe, folder: RunFolder, device: str, resume: bool, without_
         if Path(path).is_file():
             check_data(path, recipe)
         elif not without_data:
-            raise SettingsError(f"no examples at {path}; the recipe's first lines have the command that makes them")
+            raise SettingsError(f"no examples at {path}; the recipe begins with how to make them{nearest_path(path)}")
     if resume and folder.latest_checkpoint():
         _check_unchanged(recipe, folder)
     model = recipe.model.path

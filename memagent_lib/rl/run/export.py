@@ -19,13 +19,13 @@ def export_checkpoint(run: str | Path, step: int | None = None, target: str | Pa
     """Export a checkpoint of the run in the folder ``run``, which may be stopped or still training; return its folder.
 
     ``step`` is by default that of the last checkpoint, and ``target`` is ``step_N/model`` in the run's folder. Raises
-    :class:`RunError` if the run has no such checkpoint, or if ``target`` exists.
+    :class:`MissingFile` if there is no run, :class:`RunError` if it has no such checkpoint or if ``target`` exists.
     """
     folder = RunFolder(absolute(run))
     found = {checkpoint.step: checkpoint for checkpoint in folder.whole_checkpoints()}
     if not found or (step is not None and step not in found):
-        steps = ", ".join(map(str, found)) or "none"
-        raise RunError(f"no checkpoint of step {step or 'N'} in {display(folder.path)}; its checkpoints: {steps}")
+        folder.status()  # raises an error if there is no run
+        raise RunError(f"no checkpoint of step {step or 'N'} in {display(folder.path)}; there are {list(found)}")
     checkpoint = found[max(found) if step is None else step]
     to = absolute(target) if target else folder.path / f"step_{checkpoint.step}" / "model"
     if to.exists() or adapter_beside(to).exists():

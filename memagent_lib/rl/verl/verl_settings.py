@@ -14,13 +14,14 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from memagent_lib.agent import tokenizer_to_train
+from memagent_lib.errors import nearest
 from memagent_lib.paths import write_atomically
 from memagent_lib.prompts import Encoder, Template
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.rl.verl import verl_keys as keys
 from memagent_lib.rl.verl.cpu_settings import cpu_environment, cpu_settings
-from memagent_lib.settings import SettingsError
+from memagent_lib.settings import SettingsError, flatten
 from memagent_lib.system import LOCAL
 
 AGENT_FILE = "agent_loop.json"
@@ -64,7 +65,8 @@ def compose(settings: dict[str, Any]) -> Any:
         try:
             OmegaConf.update(config, key, None if value == NULL else value, force_add=added, merge=True)
         except (ConfigAttributeError, ConfigKeyError):
-            raise SettingsError(f"verl has no setting {key!r}; to add it, write '+{key}'") from None
+            near = nearest(key, flatten(OmegaConf.to_container(config)))
+            raise SettingsError(f"verl has no setting {key!r}; to add it, write '+{key}'{near}") from None
     return config
 
 
