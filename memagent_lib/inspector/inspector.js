@@ -148,6 +148,7 @@ class Timeline {
 
   show(story, turn) {
     Object.assign(this, { story, turn });
+    this.root.hidden = false;
     const fate = NAMES[FATES[story.fates[turn]]];
     for (const [name, value] of [["valuemax", story.fates.length], ["valuenow", turn + 1], ["valuetext", `turn ${turn + 1}: ${fate}`]])
       this.canvas.setAttribute(`aria-${name}`, value);
@@ -283,6 +284,7 @@ class Side {
   }
 
   fail(failure) {
+    this.timeline.root.hidden = !this.story; // what it shows is of another reading
     this.body.replaceChildren(make("p", { class: "ma-cut" }, failure.message));
   }
 
@@ -545,7 +547,9 @@ class View {
         if (near >= 0 && near < stories[i].fates.length) this.source.detail(side.key, near).catch(() => {});
       }));
     } catch (failure) {
-      if (!stale()) sides.forEach((side) => side.fail(failure));
+      if (stale()) return;
+      this.chunk.replaceChildren();
+      sides.forEach((side) => side.fail(failure));
     }
   }
 

@@ -285,3 +285,7 @@ def test_reading_on_without_a_kernel_says_what_to_run(page: Page, readings: Read
         page.evaluate("kernelIs('autorestarting')")
         expect(page.get_by_role("status").first).to_contain_text("inspector.show('there')")
     expect(note).to_contain_text("inspector.show('there')")
+    page.get_by_label("reading", exact=True).select_option(index=1)  # nothing stays of the one before
+    page.clock.run_for(20_000)
+    expect(page.locator(".ma-detail").first).to_contain_text("inspector.show('there')")
+    expect(page.locator(".ma-time-box:visible, .ma-chunk:visible")).to_have_count(0)
