@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -116,12 +117,8 @@ class Follower:
 
     def _rollouts(self) -> tuple[Result, ...]:
         """Return the newest rollouts: the latest step first and, within a step, wrong ones before right ones."""
-        newest: list[Result] = []
-        for _, rollouts in self.folder.rollouts():
-            newest += reversed(rollouts)
-            if len(newest) >= MOST_ROLLOUTS:
-                break
-        return tuple(sorted(newest[:MOST_ROLLOUTS], key=lambda r: (-r.example.metadata["step"], r.correct)))
+        newest = chain.from_iterable(reversed(rollouts) for _, rollouts in self.folder.rollouts())
+        return tuple(sorted(islice(newest, MOST_ROLLOUTS), key=lambda r: (-r.example.metadata["step"], r.correct)))
 
 
 def _end_of(log: Path) -> str:

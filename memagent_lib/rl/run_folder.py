@@ -255,17 +255,16 @@ class RunFolder:
         :class:`Credited`, or None if the update left it out. ``rows`` is how many rows of all rollouts the step has
         trained, skipped and added as padding.
         """
-        counts = {row["step"]: _of_rows(row["metrics"]) for row in self.rows()}
+        counts = {
+            row["step"]: {name[5:]: value for name, value in row["metrics"].items() if name.startswith("rows/")}
+            for row in self.rows()
+        }
         for step, file in sorted(_numbered(self.traces, "step_*.jsonl"), reverse=True):
             results = read_results(file)
             credited = self.credited(step)
             for metadata in (result.example.metadata for result in results if credited is not None):
                 metadata |= {"credit": credited.get(metadata["rollout"]), "rows": counts.get(step, {})}
             yield step, results
-
-
-def _of_rows(metrics: Mapping[str, float]) -> dict[str, float]:
-    return {name.removeprefix("rows/"): value for name, value in metrics.items() if name.startswith("rows/")}
 
 
 def _numbered(folder: Path, pattern: str) -> Iterator[tuple[int, Path]]:

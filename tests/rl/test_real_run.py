@@ -9,7 +9,6 @@ pytest.importorskip("verl")
 pytest.importorskip("vllm")
 
 from memagent_lib.data import Example, Span, save
-from memagent_lib.evaluation import read_results
 from memagent_lib.rl import Recipe, TrainingRun, TrainingState, attach, launch
 from memagent_lib.text import Tokenizer, chunks
 
@@ -204,18 +203,11 @@ def test_the_trained_policy_loads_and_has_moved(finished):
     assert one.chat("The code of the otter is 4821.\n") == other.chat("The code of the otter is 4821.\n")
 
 
-def test_traces_of_the_rollouts_are_saved(finished):
-    saved = read_results(finished.folder.traces)
-    for step in range(1, STEPS + 1):
-        of_step = [result for result in saved if result.example.metadata["step"] == step]
-        assert len(of_step) == VERL["actor_rollout_ref.rollout.n"]
-        assert all(result.trace.answer is not None for result in of_step)
-
-
 def test_the_credit_of_traced_rollouts_is_that_of_the_rows_trained(finished):
-    for result in read_results(finished.folder.traces):
-        metadata = result.example.metadata
-        credit = finished.folder.credited(metadata["step"])[metadata["rollout"]]
+    traced = [result for _, rollouts in finished.folder.rollouts() for result in rollouts]
+    assert len(traced) == STEPS * VERL["actor_rollout_ref.rollout.n"]
+    for result in traced:
+        credit = result.example.metadata["credit"]
         replies = [reply for turn in result.trace.turns for reply in turn.attempts]
         assert credit.tokens == [reply.reply_tokens for reply in replies]
         assert credit.reward in credit.group
