@@ -80,16 +80,6 @@ def readings() -> Readings:
     return Readings({"warm start": [longer, one, never, guessed], "trained": [better]})
 
 
-def test_it_opens_on_the_first_loss_beside_the_other_policy(page: Page, readings: Readings):
-    html = to_html(readings)._repr_html_()
-    page.set_content(f"<!doctype html><html class='ma-page'><body>{html}</body></html>")
-    left, right = page.locator(".ma-detail").all()
-    expect(left).to_contain_text("turn 10: chunk 10 noted and lost")
-    expect(right).to_contain_text("turn 10: chunk 10 in memory")
-    expect(page.locator("h4").first).to_contain_text("warm start wrong 9")
-    expect(page.locator(".ma-chunk")).to_have_count(1)  # both have read it
-
-
 def test_text_of_a_document_is_never_markup(page: Page, readings: Readings):
     opened(page, readings, turn=1)
     expect(page.locator(".ma-chunk").first).to_contain_text("<script>document.title='taken'</script>")
@@ -105,6 +95,8 @@ def test_keys_move_through_turns_changes_and_readings(page: Page, readings: Read
         expect(detail).to_have_attribute("data-turn", str(turn))
     chosen = page.get_by_label("reading", exact=True).locator("option:checked")
     expect(page.locator(".ma-count")).to_have_text("1 of 4")
+    expect(page.locator("h4").first).to_contain_text("warm start wrong 9")
+    expect(page.locator(".ma-chunk")).to_have_count(1)  # both have read it
     page.keyboard.press("]")
     expect(chosen).to_contain_text("✗ third")
     page.keyboard.press("[")
