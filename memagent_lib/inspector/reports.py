@@ -127,7 +127,7 @@ def score_table(rows: pd.DataFrame) -> Page:
             "policy": ", ".join(filter(None, (row["policy"], row.get("varied")))),
             "reader": row["reader"],
             "task": row.get("task", ALL_TASKS).replace(ALL_TASKS, ""),
-            "length": row["chunks"] if row["chunks"] > 0 else "",
+            "length": f"{row['chunks']:.0f}" if row["chunks"] > 0 else "no set length",
         }
         return Markup('<a href="#?{}">{}</a>').format(urlencode(view), rate_cell(row))
 

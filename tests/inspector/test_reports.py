@@ -12,7 +12,7 @@ from memagent_lib.backends import BackendError, Scripted
 from memagent_lib.cli.main import main
 from memagent_lib.data import make, save
 from memagent_lib.evaluation import EvaluationPlan
-from memagent_lib.inspector import evaluations_in, readings_of, save_leaderboard
+from memagent_lib.inspector import evaluations_in, readings_of, save_leaderboard, score_table
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.tracking import Experiment, TrackingError, evaluate_files, leaderboard
 
@@ -72,6 +72,13 @@ def test_the_report_is_one_page_of_numbers_figures_and_readings(evaluated, works
         sorted((entry["policy"], entry["right"]) for entry in catalog)
         == [("forgets", False)] * 8 + [("keeps", True)] * 8
     )
+
+
+def test_a_score_of_unknown_length_is_a_link_too(evaluated, workspace) -> None:
+    evaluated("keeps", partial(_reads, forgets=False))
+    rows = evaluations_in(workspace / "out", workspace).rows
+    mixed = rows.assign(chunks=rows["chunks"].where(rows["chunks"] == 2))
+    assert re.findall(r"length=(.*?)\"", score_table(mixed).body) == ["2", "no+set+length"]
 
 
 def test_what_failed_differs_or_is_elsewhere_is_a_warning(evaluated, workspace, tmp_path) -> None:
