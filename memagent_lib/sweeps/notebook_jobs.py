@@ -71,6 +71,7 @@ def run_jobs(jobs: Iterable[NotebookJob], workers: int, note: Callable[[], None]
                 yield from (future.result() for future in done)
         except BaseException:
             stopping.set()
+            print(f"stopping within {STOP_GRACE_S:g} s, a training after its step; Ctrl-C again kills", flush=True)
             workers = [child for child in multiprocessing.active_children() if child not in others]
             try:
                 for worker in workers:

@@ -149,17 +149,16 @@ class _SweepRun:
         return run
 
     def _finish(self, point: SweepPoint, run: Run, outcome: JobOutcome) -> None:
-        failed = outcome.error is not None
+        state = PointState.FAILED if outcome.error else PointState.FINISHED
         if point.output.exists():
             run.file(point.output)
-        if failed:
+        if outcome.error:
             run.tags({"error": outcome.error[:5000]})  # the store's limit on the length of a tag
-        run.end(RunStatus.FAILED if failed else RunStatus.FINISHED)
+        run.end(state.upper())  # MLflow's words are the same
         # Saved last: no point counts as finished whose run does not say so.
-        state = PointState.FAILED if failed else PointState.FINISHED
         _save(point, state, run_id=run.id, seconds=round(outcome.seconds, 2), error=outcome.error)
         took = timedelta(seconds=round(outcome.seconds))
-        self._say(point, f"failed: {outcome.error}" if failed else f"finished in {took}")
+        self._say(point, f"failed: {outcome.error}" if outcome.error else f"finished in {took}")
 
     def _say(self, point: SweepPoint, how: str) -> None:
         print(f"[{self.count}] {point.name} {how}", flush=True)
