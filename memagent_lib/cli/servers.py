@@ -34,7 +34,7 @@ SPLIT = click.Choice(["auto", "last_paragraph", "last_line", "first_paragraph", 
 @agent_options
 @reader_option
 @click.option("--port", metavar="N", type=port_type, default=8000, help=f"The port on {HOST}, 0 for any free one.")
-@click.option("--split", type=SPLIT, default="auto", help="How to divide a long single message, see below.")
+@click.option("--split", type=SPLIT, default="auto", help="How to divide a long single message: rule 4 above.")
 @click.option(
     "--allow-host",
     "hosts",

@@ -113,13 +113,13 @@ def resume(folder: str) -> None:
 @click.command()
 @click.argument("folder")
 @click.option("--step", metavar="N", type=int, help="The checkpoint's step.  [default: the last one's]")
-@click.option("--out", metavar="FOLDER", default="", help="The folder to write.  [default: step_N/model in the run's]")
-def export(folder: str, step: int | None, out: str) -> None:
+@click.option("--out", metavar="FOLDER", help="The folder to write.  [default: step_N/model in the run's]")
+def export(folder: str, step: int | None, out: str | None) -> None:
     """Make a model folder of a checkpoint of the run in FOLDER; a run that finishes does so by itself."""
     from memagent_lib.paths import display
     from memagent_lib.rl import export_checkpoint
 
-    model = display(export_checkpoint(folder, step, out))
+    model = display(export_checkpoint(folder, step, out or ""))
     print(model)
     look_next(command=_evaluate(model))
 
