@@ -53,4 +53,5 @@ def test_a_notebook_runs_on_defaults_after_those_before_it(
         begun.rename(executed / name)
     shown = everything_shown(executed / name)
     assert "Traceback" not in shown
+    assert str(checkout) not in (executed / name).read_text(encoding="utf-8")
     LEAVES[name[:2]](checkout, shown)
