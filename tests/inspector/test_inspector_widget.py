@@ -26,9 +26,8 @@ def both(kept, lost):
 
 
 def key_of(readings: Readings, policy: str, example: str, reader: str = "overwrite") -> str:
-    (key,) = (
-        e["key"] for e in readings.catalog() if (e["policy"], e["example"], e["reader"]) == (policy, example, reader)
-    )
+    wanted = (policy, example, reader)
+    (key,) = (e["key"] for e in readings.catalog() if (e["policy"], e["example"], e["reader"]) == wanted)
     return key
 
 
@@ -131,15 +130,10 @@ def test_the_widget_answers_requests_and_reports_errors(both):
     assert inspector.can_rerun == []
 
 
-def test_it_opens_on_a_loss_of_what_was_captured(lost):
+def test_it_opens_on_a_loss_of_what_was_captured(lost, make_reading):
     """Not on a statement that was noted before or after its chunk."""
-    _, noted, after, *_ = lost.trace.turns
-    texts = {noted.reply.text: "rain", after.reply.text: noted.reply.text}
-    turns = []
-    for turn in lost.trace.turns:
-        prompt = replace(turn.prompt, memory=texts.get(turn.prompt.memory, turn.prompt.memory))
-        turns.append(Turn(prompt, replace(turn.reply, text=texts.get(turn.reply.text, turn.reply.text))))
-    late = replace(lost, example=replace(lost.example, id="late"), trace=Trace(lost.trace.question, tuple(turns)))
+    memories = ["nothing", "rain", lost.trace.turns[1].reply.text, "nothing"]
+    late = make_reading(memories, "\\boxed{9}", lost.example.document, lost.example.evidence[0], name="late")
     assert (late.diagnosis.fate, late.diagnosis.capture) == (Fate.LOST, 0.0)
     readings = Readings({"policy": [late, lost]})
     assert readings.entry(readings.opening()["key"])["example"] == "lost"
