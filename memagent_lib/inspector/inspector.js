@@ -103,13 +103,16 @@ function pushed(credit) {
   return trained.length ? names.join(" to ") : "masked";
 }
 
+// The advantages of the replies that carry policy gradient; and whether these are made more likely ("up"), less, or neither.
+const carried = ([, advantages, tokens]) => advantages.filter((advantage, i) => advantage && tokens[i]);
+const direction = (credit) => ["down", "level", "up"][1 + (carried(credit).length && (carried(credit).every((value) => value > 0) - carried(credit).every((value) => value < 0)))];
+
 // Reward and advantage of one rollout, and how many of its replies carry gradient.
 function trainedWith({ credit }) {
   if (!credit) return LEFT_OUT;
-  const [reward, advantages, tokens] = credit, n = tokens.length, carry = tokens.filter((count, i) => count && advantages[i]).length;
+  const [reward, , tokens] = credit, way = { up: ": made more likely", down: ": made less likely", level: "" }[direction(credit)];
   const masked = tokens.filter((count) => !count).length, sum = tokens.reduce((a, b) => a + b, 0);
-  const way = !carry ? "" : advantages.every((value) => value >= 0) ? ": made more likely" : advantages.every((value) => value <= 0) ? ": made less likely" : "";
-  const notes = [`reward ${fixed(reward, 2)}`, `advantage ${pushed(credit)}${way}`, `${carry} of ${n} replies carry policy gradient`, counted(sum, "trained token"), masked && `${masked} masked`];
+  const notes = [`reward ${fixed(reward, 2)}`, `advantage ${pushed(credit)}${way}`, `${carried(credit).length} of ${tokens.length} replies carry policy gradient`, counted(sum, "trained token"), masked && `${masked} masked`];
   return notes.filter(Boolean).join(" · ");
 }
 
@@ -387,6 +390,8 @@ class View {
     this.state = { ...Object.fromEntries(FILTERS.map((name) => [name, ""])), search: "", key: "", beside: "", turn: 0, since: "", ...source.state };
     this.matches = null; // keys that the search found; null without a search
     this.selects = Object.fromEntries([...FILTERS, "key", "beside"].map((name) => [name, make("select", { "aria-label": name === "key" ? "reading" : name })]));
+    this.selects.outcome.title = "what had become of a needed fact at the end";
+    this.selects.fate.title = "what happened at any turn, and at the end if it says so";
     for (const [name, select] of Object.entries(this.selects)) select.addEventListener("change", () => this.set({ [name]: select.value, ...(name === "key" ? { turn: undefined } : {}) }));
     this.search = make("input", { type: "search", placeholder: "in questions and memories", "aria-label": "search" });
     this.search.value = this.state.search;
@@ -482,8 +487,8 @@ class View {
     this.drawnGroup = drawn;
     const group = entry && isRollout(entry) ? [entry, ...others.filter((e) => e.policy === entry.policy)] : [], reward = (e) => e.credit?.[0] ?? -Infinity;
     const chips = group.sort((a, b) => reward(b) - reward(a)).map((e) => {
-      const words = e.credit ? `${fixed(e.credit[0], 2)} (${pushed(e.credit)})` : "left out", push = Math.sign(Math.max(...(e.credit?.[1] ?? [0])));
-      const attributes = { class: `ma-push ma-${["down", "level", "up"][push + 1]}`, title: `${trainedWith(e)}: ${e.answer}`, disabled: e === entry, "aria-pressed": String(e.name === this.state.beside) };
+      const words = e.credit ? `${fixed(e.credit[0], 2)} (${pushed(e.credit)})` : "left out";
+      const attributes = { class: `ma-push ma-${e.credit ? direction(e.credit) : "level"}`, title: `${trainedWith(e)}: ${e.answer}`, disabled: e === entry, "aria-pressed": String(e.name === this.state.beside) };
       return make("button", { ...attributes, onclick: () => { this.set({ beside: e.name }); this.box.focus(); } }, `${e.right ? "✓" : "✗"} ${e.name.slice(e.line.length + 2)}: ${words}`);
     });
     const all = entry?.credit?.[3] ?? [], part = all.length > group.length ? `; ${group.length} of ${all.length} are recorded, and all rewards are ${all.map((each) => fixed(each, 2)).join(", ")}` : "";
