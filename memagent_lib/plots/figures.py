@@ -298,7 +298,7 @@ def paired_differences(differences: pd.DataFrame) -> Axes:
         ax.plot([row["low"], row["high"]], [y, y], color=colour, linewidth=3, solid_capstyle="butt")
         ax.plot(row["difference"], y, "o", color=colour, markersize=8)
         left, right = map(shortened, (row["left"], row["right"]))
-        counts = f"{right} better on {row['right_only']}, {left} on {row['left_only']}, of {row['n']}"
+        counts = f"of {row['n']}: {right} better on {row['right_only']}; {left} on {row['left_only']}"
         ax.text(0.01, y - 0.25, counts, transform=ax.get_yaxis_transform(), va="center", fontsize=8.5)
     # Symmetric, so that zero is in the middle; at least ten points, so that noise does not fill the figure.
     reach = max(0.1, 1.08 * float(differences[["low", "high"]].abs().max(axis=None)))

@@ -181,7 +181,7 @@ def test_a_paired_difference_is_grey_when_zero_is_inside(results: pd.DataFrame) 
     dots = [line for line in ax.lines if line.get_marker() == "o"]
     assert [line.get_xdata()[0] for line in dots] == [0.25, 0.5]
     assert [line.get_color() for line in dots] == [COLOURS[2], GREY]
-    assert "after better on 2, before on 0, of 8" in texts(ax)
+    assert "of 8: after better on 2; before on 0" in texts(ax)
     unknown = results.assign(chunks=results["chunks"].where(results["chunks"] != 64))
     ax = plots.paired_differences(paired(unknown, "before", "after"))
     assert [label.get_text() for label in ax.get_yticklabels()] == ["4 chunks", "no set length"]
