@@ -13,7 +13,7 @@ import click
 
 from memagent_lib.cli import data, evaluate, machine, publish, read, servers, sft, sweep, template, train
 from memagent_lib.cli.options import require_words
-from memagent_lib.errors import is_user_error
+from memagent_lib.errors import is_user_error, nearest_path
 from memagent_lib.system import Terminated
 
 
@@ -82,7 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if traceback or not is_user_error(error):
             raise
-        print(f"{verb}: {error}", file=sys.stderr)
+        missing = error.filename if isinstance(error, FileNotFoundError) else None
+        print(f"{verb}: {error}{nearest_path(missing) if missing else ''}", file=sys.stderr)
         return 2
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from memagent_lib.diagnostics import Provenance, live_memories
 from memagent_lib.documents.reading_page import FileReading
 from memagent_lib.documents.sources import Document, Part
 from memagent_lib.driver import Observer, TimedStore
-from memagent_lib.errors import MissingFile
+from memagent_lib.errors import MissingFile, nearest_path
 from memagent_lib.journal import Journal
 from memagent_lib.readers import READERS, overwrite, question_list, require_continues, several_questions
 from memagent_lib.text import whole_characters
@@ -41,9 +40,7 @@ class SavedReading:
         Raises :class:`MissingFile` if there is no such file, and ``ValueError`` if it is damaged or of another version.
         """
         if not Path(path).is_file():
-            raise MissingFile(
-                f"no saved reading at {path}; memagent read ... --save {shlex.quote(str(path))} writes one"
-            )
+            raise MissingFile(f"no saved reading at {path}; memagent read --save FILE writes one{nearest_path(path)}")
         try:
             record = json.loads(Path(path).read_text(encoding="utf-8"))
             if record["memagent_reading"] != 1:

@@ -75,6 +75,7 @@ REFUSED = {
     "train missing.toml --dry-run": "missing.toml",
     "report FOLDER --out FOLDER/mine.html": "--out",
     "template import FOLDER/a.txt --out FOLDER/mine.html": "--out",
+    "template import FOLDER/aa.txt --out FOLDER/x.toml": "did you mean 'a.txt'",
     "serve --model m --port 65536": "--port",
 }
 

@@ -56,7 +56,7 @@ BUDGET = {
     "data": 2_252,
     "evaluation": 1_203,
     "documents": 1_093,
-    "tracking": 811,
+    "tracking": 810,
     "rl": 2_686,
     "sft": 475,
     "inspector": 742,
@@ -65,7 +65,7 @@ BUDGET = {
     "sweeps": 510,
     "serve": 366,
     "publishing": 147,
-    "cli": 1_203,
+    "cli": 1_204,
 }
 NO_CODE = {
     tokenize.COMMENT,
