@@ -181,6 +181,8 @@ def test_a_row_of_the_table_opens_its_reading_by_a_link(page: Page, readings: Re
     expect(chosen).to_contain_text("✗ third")
     expect(page.get_by_label("answer", exact=True)).to_have_value("wrong")
     expect(page.get_by_label("changes since turn")).to_have_value("3")
+    page.evaluate("window.location.hash = '#?policy=trained'")  # as a score of a report has it
+    expect(table.locator("small")).to_have_text("1 of 5 readings")
 
 
 def test_a_score_opens_its_readings(page: Page, readings: Readings, tmp_path: Path):
