@@ -76,7 +76,6 @@ REFUSED = {
     "report FOLDER --out FOLDER/mine.html": "--out",
     "template import FOLDER/a.txt --out FOLDER/mine.html": "--out",
     "template import FOLDER/aa.txt --out FOLDER/x.toml": "did you mean 'a.txt'",
-    "serve --model m --port 65536": "--port",
 }
 
 

@@ -18,7 +18,7 @@ from waiting import has_ended, wait_for
 from memagent_lib.cli import main
 from memagent_lib.paths import PACKAGE
 from memagent_lib.provenance import code_hash
-from memagent_lib.sweeps import SweepError, SweepSpec, SweepStage, gather_sweep, notebook_jobs, run_sweep, sweep_frame
+from memagent_lib.sweeps import SweepError, SweepSpec, SweepStage, gather_sweep, notebook_jobs, run_sweep
 from memagent_lib.sweeps.runner import only_sweep_in
 from memagent_lib.sweeps.specification import plan
 from memagent_lib.tracking import Experiment, TrackingError, load_runs
@@ -139,12 +139,8 @@ def test_a_saved_notebook_has_no_absolute_path_and_is_found_in_a_renamed_project
     assert run_sweep(sweep).ok and lines(workspace) == ["1"]
     saved = (workspace / "s/notebooks/one.ipynb").read_text()
     assert str(tmp_path) not in saved and "runs/s" in saved
-    renamed = tmp_path / "renamed"
-    renamed.mkdir()
-    for each in ("runs", "one.ipynb"):
-        shutil.move(tmp_path / each, renamed)
+    renamed = shutil.copytree(tmp_path, tmp_path.with_name("renamed"))
     monkeypatch.chdir(renamed)
-    assert sweep_frame("runs/s")["status"].tolist() == ["finished"]
     assert plan(sweep)[0][0].key == json.loads((renamed / "runs/s/notebooks/one.json").read_text())["key"]
 
 
