@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from threading import Timer
+from typing import Any
 
 from tqdm import tqdm
 
@@ -18,7 +19,7 @@ from memagent_lib.system import in_jupyter
 PATIENCE_S = 2.0
 """How long work may take before anything is displayed."""
 LOG_EVERY_S = 30.0
-_WIDEST_NOTE = 60
+_LEFT = ", {remaining} left"
 
 
 def time_left(seconds: float) -> str:
@@ -29,10 +30,17 @@ def time_left(seconds: float) -> str:
 class StatusLine(tqdm):
     """A bar whose units may be fractions, so that one long document is not "0 of 1" for an hour."""
 
+    @property
+    def format_dict(self) -> dict[str, Any]:
+        values = super().format_dict
+        if not self.total or self.n < self.total / 10:  # loading and filling a batch say nothing
+            values["bar_format"] = values["bar_format"].replace(_LEFT, "")
+        return values
+
     def advance(self, units: float = 1.0, note: str = "") -> None:
         """Count some more units as done. An empty ``note`` leaves the previous note. Any thread may call this."""
         if note:
-            self.set_postfix_str(" ".join(note.split())[-_WIDEST_NOTE:], refresh=False)
+            self.set_postfix_str(" ".join(note.split())[-60:], refresh=False)  # the end of a long note
         if self.total is not None:  # an estimated total may turn out too small
             self.total = max(self.total, self.n + units)
         self.update(units)
@@ -52,8 +60,7 @@ def status_line(what: str, total: float | None = None, unit: str = "", wanted: b
     if not unit and not quiet:
         waiting.start()
     done = "{n:.0f}" if total is None else "{n:.0f} of {total:.0f}"
-    left = "" if total is None else ", {remaining} left"
-    shape = f"{{desc}}: {done} {unit}{left}, {{elapsed}} so far{{postfix}}"
+    shape = f"{{desc}}: {done} {unit}{_LEFT}, {{elapsed}} so far{{postfix}}"
     every = 0.5 if in_jupyter() or sys.stderr.isatty() else LOG_EVERY_S
     try:
         with StatusLine(
