@@ -1,5 +1,6 @@
 """The policies committed in experiments/pocket are what the recipe makes, with their way of reading."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,6 @@ def test_a_committed_policy_is_what_the_recipe_makes(folder):
 
 
 def test_the_adapters_of_prose_stand_on_one_another():
-    import json
-
     prose = Path(__file__).parents[2] / "experiments" / "studies" / "prose"
     read = {name: json.loads((prose / name / "adapter_config.json").read_text()) for name in ("warm_start", "trained")}
     bases = {name: json.loads((prose / name / "base.json").read_text())["model"] for name in read}

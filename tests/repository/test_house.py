@@ -144,11 +144,8 @@ def folder(module: str) -> str:
 IMPORTS = list(imports())
 
 
-def test_every_room_has_its_row() -> None:
+def test_every_room_has_its_row_and_the_readme_lists_them_from_the_ground_up() -> None:
     assert {room(module) for module in MODULES if module} <= set(RANK)
-
-
-def test_the_readme_lists_the_rooms_from_the_ground_up() -> None:
     text = (LIBRARY / "README.md").read_text(encoding="utf-8")
     table = text[text.index("| room |") : text.index("`constraints/`")]
     folders = re.findall(r"^\| `(\w+)/`", table, re.MULTILINE)
@@ -243,12 +240,6 @@ def test_no_two_modules_and_no_two_public_classes_share_a_name() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 classes[node.name].append(name)
     assert {name: where for name, where in (files | classes).items() if len(where) > 1} == {}
-
-
-def test_no_two_files_of_tests_share_a_name() -> None:
-    """pytest imports them by their name alone, and cannot collect the second one."""
-    names = Counter(path.name for path in Path(__file__).parents[1].rglob("test_*.py"))
-    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_lines_and_functions_stay_short() -> None:

@@ -14,7 +14,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "memagent_lib"
-TESTS = ROOT / "tests"
 DIALECT = ("asked", "said", "told", "shown", "held", "kept", "facts", "place")
 WRITTEN = {".py", ".toml", ".html", ".js", ".css", ".md"}
 
@@ -33,12 +32,9 @@ def thousands_of_lines(folder: Path) -> float:
 def test_dialect_words_are_rare_in_the_library(word: str) -> None:
     """Whole words, in names too: ``_asked`` and ``was_asked`` count as ``asked``."""
     pattern = re.compile(rf"(?<![a-z]){word}(?![a-z])")
-    found = {}
-    for path in sorted(LIBRARY.rglob("*")):
-        if path.suffix in WRITTEN:
-            found[str(path.relative_to(ROOT))] = len(pattern.findall(path.read_text(encoding="utf-8").lower()))
-    used = {path: count for path, count in found.items() if count}
-    assert sum(used.values()) < 20, used
+    files = [path for path in sorted(LIBRARY.rglob("*")) if path.suffix in WRITTEN]
+    found = {str(path): len(pattern.findall(path.read_text(encoding="utf-8").lower())) for path in files}
+    assert sum(found.values()) < 20, {path: count for path, count in found.items() if count}
 
 
 def test_assignments_of_the_library_are_not_packed() -> None:
@@ -71,7 +67,7 @@ def test_tests_seldom_reach_into_private_names() -> None:
     """``from memagent_lib.x import _y`` and ``x._y``; what a class of a test calls its own attributes is its affair."""
     allowed = methods_that_verl_calls()
     reached = []
-    for path, node in nodes(TESTS):
+    for path, node in nodes(ROOT / "tests"):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("memagent_lib"):
             reached += [f"{path}:{node.lineno} {alias.name}" for alias in node.names if private(alias.name)]
         elif isinstance(node, ast.Attribute) and private(node.attr):

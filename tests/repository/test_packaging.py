@@ -65,14 +65,11 @@ def undeclared(declared: Iterable[str], *folders: str, own: set[str] = OURS) -> 
     return missing
 
 
-def test_all_that_the_library_imports_is_declared() -> None:
+def test_all_that_is_imported_is_declared() -> None:
     installed = PROJECT["dependencies"] + EXTRAS["cpu"]
     assert undeclared(installed, "memagent_lib", "experiments/pocket") == set()
     # A study runs in a clone, and one of them drives a browser, as the tests do.
     assert undeclared(installed + EXTRAS["dev"], "experiments") == set()
-
-
-def test_all_that_the_tests_import_is_declared() -> None:
     support = {path.stem for path in (ROOT / "tests" / "support").glob("*.py")}
     assert undeclared(SETS["cpu"], "tests", own=OURS | support) == set()
 
