@@ -174,7 +174,7 @@ class _Teacher:
         text = _text(memory)
         reply = _written(prompt.kind, text, self._signal(prompt, before, memory))
         # One token is for the end of the reply. A memory that leaves no room for a command goes without one.
-        if self._count(reply) >= self.encoder.budget.memory_tokens:
+        if self.encoder.tokenizer.count(reply) >= self.encoder.budget.memory_tokens:
             reply = text
         opened = prompt.kind.opened
         if opened and opened(Reply(reply), prompt.old_memory).text != text:  # a command that leaves the memory as it is
@@ -196,8 +196,10 @@ class _Teacher:
         known = list(dict.fromkeys([*memory, *_notes(chunk, self.config).values()]))
         if not known:
             return []
+        if self.config.wait and self.rng.random() < self.config.wait:  # without it, no number is drawn
+            return list(memory)
         # At least one: if "nothing" were a target among many, it would be the likeliest one, and the greedy policy
-        # would remember nothing (measured with SmolLM2-135M).
+        # would remember nothing (measured with SmolLM2-135M). A start that may wait needs reinforcement learning.
         size = self.rng.randint(1, min(len(known), self.config.most_statements))
         chosen = sorted(self.rng.sample(range(len(known)), size))
         return self._fitting([known[i] for i in chosen])
@@ -222,27 +224,25 @@ class _Teacher:
         if not prompt.kind.taught:
             return ""
         aware = self.config.teacher == "aware"
-        past = list(self.written.values())
         return prompt.kind.taught(
-            Moment(prompt, before, memory, past, self.evidence, aware, self.rng, self.config.shares)
+            Moment(prompt, before, memory, [*self.written.values()], self.evidence, aware, self.rng, self.config.shares)
         )
 
     def _answer(self, prompt: Prompt) -> Lesson:
         memory = self._statements(prompt.memory)
-        evidence = self.evidence
-        missing = [text for text in evidence if text not in memory]
+        missing = [text for text in self.evidence if text not in memory]
         # A blind memory seldom has all of the evidence, and a model that only learns "unknown" answers nothing else.
         if missing and self.rng.random() < self.config.known:
             # Of several memories, one gets all of the evidence.
             replaced = max((text for text in self.written if text and text in prompt.memory), key=len, default="")
-            others = [text for text in self._statements(replaced) if text not in evidence]
-            for text in reversed(evidence):
+            others = [text for text in self._statements(replaced) if text not in self.evidence]
+            for text in reversed(self.evidence):
                 others.insert(self.rng.randint(0, len(others)), text)
-            memory = self._fitting(others, needed=evidence)
+            memory = self._fitting(others, needed=self.evidence)
             text = _text(memory)
             prompt = replace(prompt, memory=prompt.memory.replace(replaced, text, 1) if replaced else text)
-        there = [text for text in evidence if text in memory]
-        answer = ", ".join(self.example.answers) if len(there) == len(evidence) else UNKNOWN
+        there = [text for text in self.evidence if text in memory]
+        answer = ", ".join(self.example.answers) if len(there) == len(self.evidence) else UNKNOWN
         fields = {"{evidence}": _text(there), "{answer}": answer}
         # At once, because the evidence may itself contain "{answer}".
         reply = re.sub(r"\{evidence\}|\{answer\}", lambda field: fields[field[0]], self.config.answer)
@@ -253,13 +253,11 @@ class _Teacher:
         memory = list(memory)
         most = max(self.config.most_statements, len(needed))
         # One token is for the end of the reply.
-        while memory and not (len(memory) <= most and self._count(_text(memory)) < self.encoder.budget.memory_tokens):
+        limit = self.encoder.budget.memory_tokens
+        while memory and (len(memory) > most or self.encoder.tokenizer.count(_text(memory)) >= limit):
             spare = next((text for text in memory if text not in needed), memory[0])
             memory.remove(spare)
         return memory
-
-    def _count(self, text: str) -> int:
-        return self.encoder.tokenizer.count(text)
 
 
 def _text(memory: Sequence[str]) -> str:

@@ -152,7 +152,6 @@ def test_every_room_has_its_row_and_the_readme_lists_them_from_the_ground_up() -
     (core,) = re.findall(r"^\| modules at the root \|(.*)", table, re.MULTILINE)
     assert {*folders, *re.findall(r"`([a-z_]+)`", core)} == set(RANK)
     assert [RANK[room] for room in folders] == sorted(RANK[room] for room in folders)
-    assert len(folders) <= 25
 
 
 def code_lines(source: str) -> int:
@@ -223,10 +222,8 @@ def test_a_door_has_a_docstring_and_lists_what_others_may_use() -> None:
         assert ast.get_docstring(tree), f"{name} has no docstring"
         if not name or name in WITHOUT_DOOR:
             continue
-        brought = {a.asname or a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names} - {
-            "annotations"
-        }
-        assert set(listed(name)) == brought, f"{name}: __all__ differs from what the door imports"
+        brought = {a.asname or a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names}
+        assert {*listed(name), "annotations"} == brought | {"annotations"}, f"{name}: __all__ differs"
         kept = (ast.Import, ast.ImportFrom, ast.Assign, ast.Expr)
         assert all(isinstance(n, kept) for n in tree.body), f"{name} defines something"
 
