@@ -22,7 +22,7 @@ Exact-answer accuracy by document length, with 95 % intervals:
 figure      {folder}/accuracy.png
 memories    {folder}/memory.html
 policy      {folder}/train/model
-notebooks   {folder}
+report      memagent report {folder}/results --first "warm start"
 
 MLflow and JupyterLab on it:   {lab}"""
 
