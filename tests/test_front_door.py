@@ -11,19 +11,7 @@ import pytest
 import memagent_lib
 
 HEAVY = ["torch", "verl", "mlflow", "ipywidgets", "vllm", "transformers", "pandas"]
-ROOMS = [
-    "agent",
-    "backends",
-    "data",
-    "diagnostics",
-    "documents",
-    "paths",
-    "prompts",
-    "readers",
-    "system",
-    "text",
-    "trace",
-]
+ROOMS = ["agent", "backends", "data", "diagnostics", "documents", "paths", "prompts", "readers", "system", "trace"]
 
 
 def loaded_by(code: str) -> set[str]:

@@ -353,7 +353,7 @@ class Side {
       const { phrases, all } = await this.view.source.phrases(key);
       const turn = (at) => make("button", { onclick: () => this.view.go(this === this.view.sides[0] ? at : this.view.turnFor(at)) }, `turn ${at + 1}`);
       const rows = phrases.map((p) => make("tr", {}, make("td", {}, p.text), make("td", {}, turn(p.brought)),
-        make("td", {}, p.dropped === null ? "still there at the end" : turn(p.dropped)), make("td", {}, `${p.start.toLocaleString()} to ${p.end.toLocaleString()}`)));
+        make("td", {}, p.dropped === null ? "most of them are there at the end" : turn(p.dropped)), make("td", {}, `${p.start.toLocaleString()} to ${p.end.toLocaleString()}`)));
       const names = ["words", "brought in", "dropped", "characters"].map((name) => make("th", {}, name));
       const part = all > phrases.length ? `the first ${phrases.length} of ${all.toLocaleString()} phrases` : "";
       const note = all ? part : "No words of this reading's memories come from its chunks.";
@@ -461,7 +461,10 @@ class View {
     if (!listed.some((entry) => entry.key === state.key)) this.change(listed);
     const entry = listed.length ? this.entries.get(state.key) : undefined, others = this.others(entry);
     const group = entry && isRollout(entry) ? others.filter((e) => e.policy === entry.policy && e.credit) : [], far = (e) => Math.abs(e.credit[0] - (entry.credit?.[0] ?? 0));
-    if (state.beside && group.length && !others.some((e) => e.name === state.beside)) state.beside = group.reduce((a, b) => (far(b) > far(a) ? b : a)).name; // of another group
+    if (state.beside && !others.some((e) => e.name === state.beside)) { // of another group, or the reading's own line
+      const other = group.length ? group.reduce((a, b) => (far(b) > far(a) ? b : a)) : others.find((e) => e.reader === entry.reader);
+      state.beside = other?.name ?? state.beside;
+    }
     this.offer(policies, own, listed, others);
     this.question.textContent = entry?.question ?? "No reading matches; choose other filters.";
     const about = entry ? [entry.example, entry.chunks && counted(entry.chunks, "chunk"), counted(entry.turns, "turn"), entry.sharing, `accepted: ${entry.answers.join(" | ")}`].filter(Boolean) : [];

@@ -30,11 +30,11 @@ _KEPT = "in memory"
 _TURNS = re.compile(r" after (\d+) turns?")
 _ENDS = {
     f"{_KEPT}, right": COLOURS[2],
-    f"{_KEPT}, wrong": COLOURS[5],
+    f"{_KEPT}, wrong": "#8fd3bd",
     "noted and lost to another value": COLOURS[3],
     "noted and lost to another statement": COLOURS[1],
     "noted and lost to nothing": COLOURS[4],
-    "read but never noted": GREY,
+    "read but never noted": COLOURS[5],
     "not read yet": "#d0d0d0",
 }
 """What becomes of a needed fact, in the order of a bar's parts, with their colours."""

@@ -187,6 +187,9 @@ def test_a_row_of_the_table_opens_its_reading_by_a_link(page: Page, readings: Re
 
 def test_a_score_opens_its_readings(page: Page, readings: Readings, tmp_path: Path):
     saved_page(page, readings, tmp_path)
+    for turn in ("10", "11"):
+        expect(page.locator(".ma-detail").first).to_have_attribute("data-turn", turn)
+        page.keyboard.press("ArrowRight")  # keys work before anything has the focus
     scores = page.locator(".ma-scores")
     expect(scores.locator("tbody tr")).to_have_count(3)  # two policies, and a reader of one of them
     row = scores.locator("tbody tr", has=page.get_by_text("warm start", exact=True))
@@ -201,6 +204,8 @@ def test_a_score_opens_its_readings(page: Page, readings: Readings, tmp_path: Pa
     expect(page.get_by_label("reading", exact=True).locator("option:checked")).to_contain_text("✗ third")
     page.keyboard.press("End")
     expect(page.locator(".ma-detail").first).to_have_attribute("data-turn", "9")
+    scores.locator("tr", has=page.get_by_text("trained", exact=True)).get_by_role("button").first.click()
+    expect(page.get_by_label("beside")).to_have_value("warm start")  # no reading stands beside itself
 
 
 def test_a_part_of_a_bar_opens_the_readings_that_the_figure_counts(page: Page, readings: Readings, tmp_path: Path):
