@@ -322,9 +322,9 @@ class Side {
     return nodes;
   }
 
-  spans(d) {
+  spans(d, mark = "ma-brought") {
     const name = this.entry.name;
-    return [...d.evidence.map((span) => [...span, "ma-evidence", "evidence"]), ...d.brought.map((span) => [...span, "ma-brought", `taken into memory: ${name}`])];
+    return [...d.evidence.map((span) => [...span, "ma-evidence", "evidence"]), ...d.brought.map((span) => [...span, mark, `taken into memory: ${name}`])];
   }
 
   editor(d) {
@@ -567,7 +567,7 @@ class View {
     const [left, right] = chunks;
     const shared = left && right && left.start === right.start && left.text === right.text;
     sides.forEach((side, i) => side.fill(details[i], shared || (i === 0 && sides.length === 1), compared[i]));
-    const spans = sides.flatMap((side, i) => side.spans(details[i]));
+    const spans = sides.flatMap((side, i) => side.spans(details[i], i ? "ma-beside" : "ma-brought"));
     this.chunk.replaceChildren(...((shared || sides.length === 1) && chunks[0] ? [chunkBox(chunks[0], spans)] : []));
   }
 
@@ -637,7 +637,7 @@ class View {
 function legend() {
   const fates = Object.entries(NAMES).filter(([fate]) => fate !== "none").map(([fate, name]) => make("span", {}, make("span", { class: `ma-dot ma-${fate}` }), name));
   return make("p", { class: "ma-legend" }, ...fates,
-    make("span", {}, make("mark", { class: "ma-evidence" }, "evidence"), " ", make("mark", { class: "ma-brought" }, "taken into memory"), " ", make("ins", {}, "new"), " ", make("del", {}, "gone")),
+    make("span", {}, make("mark", { class: "ma-evidence" }, "evidence"), " ", make("mark", { class: "ma-brought" }, "taken into memory"), ", ", make("mark", { class: "ma-beside" }, "beside"), " ", make("ins", {}, "new"), " ", make("del", {}, "gone")),
     make("span", {}, "▲ the chunk with the evidence; height: tokens of the reply"));
 }
 
