@@ -15,13 +15,13 @@ The loss is normalised as in verl, by the tokens of the mini-batch summed over r
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 import transfer_queue as tq
 from tensordict import TensorDict
@@ -350,17 +350,9 @@ def _agreement_metrics(sums: dict[str, float]) -> dict[str, float]:
 
 def by_task(measured: list[dict[str, float | None]], tasks: list[str]) -> dict[str, float]:
     """Return the mean score of each task as ``rollout/acc/<task>``. ``measured`` has the metrics of each rollout."""
-    scores = defaultdict(list)
-    for rollout, task in zip(measured, tasks, strict=True):
-        scores[task].append(rollout["acc"])
-    return {f"rollout/acc/{task}": float(np.mean(found)) for task, found in sorted(scores.items())}
+    return pd.DataFrame(measured)["acc"].groupby(tasks).mean().add_prefix("rollout/acc/").to_dict()
 
 
 def average_metrics(measured: list[dict[str, float | None]]) -> dict[str, float]:
     """Return the mean of each metric as ``rollout/<name>``, over the rollouts in which its value is known."""
-    means = {}
-    for name in measured[0]:
-        values = [rollout[name] for rollout in measured if rollout[name] is not None]
-        if values:
-            means[f"rollout/{name}"] = float(np.mean(values))
-    return means
+    return pd.DataFrame(measured).astype(float).mean().dropna().add_prefix("rollout/").to_dict()

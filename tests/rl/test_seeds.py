@@ -9,6 +9,7 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 pytest.importorskip("verl")
 pytest.importorskip("vllm")
@@ -17,6 +18,7 @@ from training_loop import loop_of, recipe_of
 
 from memagent_lib.data import Example
 from memagent_lib.prompts import Request
+from memagent_lib.rl.verl.cpu_platform import answer_for_vllm
 
 BUDGET = {"chunk_tokens": 24, "memory_tokens": 8, "answer_tokens": 6, "question_tokens": 8}
 
@@ -162,3 +164,16 @@ async def test_wrong_rollouts_may_go_without_the_penalty(rows_of_cut_replies, to
     right = await rows_of_cut_replies(answer=word, **overlong)
     memories = len(right) - 1
     assert right[-1].reward_score == pytest.approx(1 + 0.4 * (-0.5 * memories - 1) / (memories + 1))
+
+
+def test_on_a_cpu_seeded_requests_draw_what_vllms_own_sampler_draws():
+    answer_for_vllm()
+    from memagent_lib.rl.verl.cpu_rollouts import SeededSampler
+
+    def draw(sampler, top_p):
+        seeded = {row: torch.Generator().manual_seed(row) for row in range(40)}
+        logits = torch.randn(40, 500, generator=torch.Generator().manual_seed(1))
+        return torch.column_stack(sampler("processed_logprobs")(logits, seeded, None, top_p))
+
+    for top_p in (None, torch.full((40,), 0.7)):
+        assert torch.equal(draw(SeededSampler, top_p), draw(SeededSampler.__base__, top_p))

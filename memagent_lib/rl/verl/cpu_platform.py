@@ -94,35 +94,23 @@ def answer_for_vllm() -> None:
     importlib.metadata.version = _version_with_vllm
 
 
-def _nothing(*args: Any, **kwargs: Any) -> None:
-    """Do nothing: on a CPU there is no cache to empty and no device to choose."""
-
-
-def _zero(*args: Any, **kwargs: Any) -> int:
-    """Return 0, because a CPU has no device memory to report."""
-    return 0
-
-
 def device_module() -> ModuleType:
     """Return a replacement for the module ``torch.cuda``, with only the names that verl uses."""
     module = ModuleType("memagent_cpu_device")
-    for name in ("Stream", "current_stream", "is_available", "stream", "synchronize"):
-        setattr(module, name, getattr(torch.cpu, name))
-    stand_ins = {
-        "device_count": lambda: 1,
-        "empty_cache": _nothing,
-        "get_device_name": lambda *args: "CPU",
-        "get_rng_state": torch.get_rng_state,
-        "max_memory_allocated": _zero,
-        "max_memory_reserved": _zero,
-        "mem_get_info": lambda *args: (int(free_bytes()), int(machine_bytes())),
-        "memory_allocated": _zero,
-        "memory_reserved": _zero,
-        "set_device": _nothing,
-        "set_rng_state": torch.set_rng_state,
-    }
-    for name, function in stand_ins.items():
-        setattr(module, name, function)
+    memory = ("max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved")
+    vars(module).update(
+        {
+            name: getattr(torch.cpu, name)
+            for name in ("Stream", "current_stream", "is_available", "stream", "synchronize")
+        },
+        **dict.fromkeys(memory, lambda *args, **kwargs: 0),
+        **dict.fromkeys(("empty_cache", "set_device"), lambda *args, **kwargs: None),
+        device_count=lambda: 1,
+        get_device_name=lambda *args: "CPU",
+        get_rng_state=torch.get_rng_state,
+        mem_get_info=lambda *args: (int(free_bytes()), int(machine_bytes())),
+        set_rng_state=torch.set_rng_state,
+    )
     return module
 
 
