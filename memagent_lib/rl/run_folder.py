@@ -1,7 +1,8 @@
 """The files of a training run: status, metrics, checkpoints, exported model. Other processes may read them at any time.
 
 Every file is written atomically or grows by whole lines, so a reader never sees half a record. A checkpoint, whose
-content is verl's, is complete or absent: it is written aside, flushed, read back and renamed. No process starts here.
+content is verl's, is complete or absent: it is written aside, flushed, its weights read back, and renamed. No process
+starts here.
 """
 
 from __future__ import annotations
@@ -298,8 +299,8 @@ def save_rollout(traces: Path, result: Result, step: int, name: str = "") -> Non
 def whole_checkpoint(folder: RunFolder, step: int) -> Iterator[Path]:
     """Yield a temporary folder for the caller to write ``global_step_N`` in, then move that to ``checkpoints``.
 
-    The move is a rename, made only once every file has been read back. Any failure removes the temporary folder and
-    raises :class:`CheckpointError`, which names the checkpoint that remains.
+    The move is a rename, made only once every file is on disk and the weights have been read back. Any failure removes
+    the temporary folder and raises :class:`CheckpointError`, which names the checkpoint that remains.
     """
     unfinished = folder.checkpoints / UNFINISHED
     name = f"global_step_{step}"

@@ -53,6 +53,7 @@ def test_a_checkpoint_has_its_name_only_once_it_was_read_back(folder: RunFolder)
     [
         (lambda data: data[:-2000], "not a zip file"),
         (lambda data: data[:1500] + b"\xff" * 64 + data[1564:], "differs from its checksum"),
+        (lambda data: b"", "not a zip file"),
     ],
 )
 def test_a_damaged_file_is_found_and_the_last_checkpoint_stays(folder, harm, reason) -> None:
