@@ -1,0 +1,106 @@
+"""Have a policy read with its notes mended into exact copies, as lessons for ``memagent sft``.
+
+Reinforcement learning teaches a small model whom to note, and unteaches it to copy what is said of them. Here the
+policy's own note decides about whom; the words after the name become those of the statement about them, in the chunk or
+in the old memory, that is most like the note. A note about somebody of whom neither says anything is dropped, and the
+memory stays as it was. Nothing in this looks at the question or the answer. The final answer is the data's where the
+memory has the evidence, and else "unknown", as the blind teacher of the warm start has it.
+
+``python -m experiments.studies.prose.own_notes MODEL DATA.parquet... --out FOLDER``; then ``data.traces=[FOLDER]``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
+from pathlib import Path
+
+from memagent_lib.agent import open_agent
+from memagent_lib.backends import Backend, Sampling
+from memagent_lib.data import Example, load
+from memagent_lib.evaluation import evaluate
+from memagent_lib.prompts import Request
+from memagent_lib.text import Tokenizer
+from memagent_lib.trace import Reply
+
+HERE = Path(__file__).parent
+STATEMENTS = tomllib.loads((HERE / "warm_start.toml").read_text(encoding="utf-8"))["sft"]["statements"]
+EMPTY = "(none)"  # what wording.toml writes for an empty memory, and how its prompts are laid out
+_READS = re.compile(r"Text: (?P<chunk>.*)\n\nQuestion: .*\n\nNotes: (?P<memory>.*)", re.DOTALL)
+_ANSWERS = re.compile(r"Question: (?P<question>.*)\n\nNotes: (?P<memory>.*)", re.DOTALL)
+_NOTE = re.compile(r"(?P<note>(?P<about>[A-Z][a-z]+ [A-Z][a-z]+): .*?)(?=\s[A-Z][a-z]+ [A-Z][a-z]+: |$)", re.DOTALL)
+
+
+def mended(reply: str, memory: str, chunk: str) -> list[str]:
+    """Return the notes of a reply as exact copies, each once; without one, those of the old ``memory``."""
+    old = [match["note"] for match in _NOTE.finditer(memory)]
+    there = [*old, *(f"{match['key']}: {match.group()}" for match in re.finditer(STATEMENTS, chunk))]
+    copies = []
+    for match in _NOTE.finditer(reply):
+        same = [note for note in there if note.startswith(f"{match['about']}: ")]
+        if same:
+            copies.append(max(same, key=lambda note: SequenceMatcher(None, note, match["note"]).ratio()))
+    return list(dict.fromkeys(copies)) or old
+
+
+@dataclass
+class OwnNotes:
+    """A backend whose replies are those of ``backend``, mended. ``examples`` are by their question."""
+
+    backend: Backend
+    tokenizer: Tokenizer
+    examples: Mapping[str, Example]
+    replies: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def window(self) -> int:
+        return self.backend.window
+
+    @property
+    def sampling(self) -> Sampling:
+        return self.backend.sampling
+
+    async def complete(self, request: Request) -> Reply:
+        reply = await self.backend.complete(request)
+        reads = _READS.search(request.text)
+        text = self._memory(reads, reply.text, request.max_tokens) if reads else self._answer(request.text)
+        self.replies["as it was" if text == reply.text.strip() else "mended"] += 1
+        return replace(reply, text=text, finish_reason="stop")
+
+    def _memory(self, reads: re.Match[str], reply: str, limit: int) -> str:
+        """Return the mended memory, without its last notes where it and its end token would be over the limit."""
+        notes = mended(reply, reads["memory"], reads["chunk"])
+        while notes and self.tokenizer.count(" ".join(notes)) >= limit:
+            notes.pop()
+        return " ".join(notes) or EMPTY
+
+    def _answer(self, prompt: str) -> str:
+        asked = _ANSWERS.search(prompt)
+        example = self.examples[asked["question"]]
+        evidence = [example.document[start:end].strip() for start, end in example.evidence]
+        is_known = bool(evidence) and all(statement in asked["memory"] for statement in evidence)
+        return f"\\boxed{{{example.answers[0] if is_known else 'unknown'}}}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m experiments.studies.prose.own_notes", description=__doc__)
+    parser.add_argument("model", help="the policy that reads")
+    parser.add_argument("data", nargs="+", help="files of examples; of those with the same question, one is read")
+    parser.add_argument("--out", required=True, help="the folder of results")
+    options = parser.parse_args()
+    agent = open_agent(options.model, "vllm", sampling=Sampling(seed=1))
+    examples = {example.question: example for file in options.data for example in load(file)}
+    policy = OwnNotes(agent.backend, agent.encoder.tokenizer, examples)
+    results = evaluate(replace(agent, backend=policy), examples.values(), folder=Path(options.out) / "readings")
+    agent.close()
+    right = sum(result.correct for result in results)
+    print(f"{right:,} of {len(results):,} readings are right; {dict(policy.replies)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""The study of prose: what becomes of a policy's own notes, and its figure."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from pocket import TRAINED
+
+from experiments.studies.prose.own_notes import HERE, OwnNotes, mended
+from memagent_lib.agent import open_agent
+from memagent_lib.backends import Scripted
+from memagent_lib.data import make
+from memagent_lib.evaluation import evaluate
+from memagent_lib.readers import READERS
+from memagent_lib.sft import lessons_from_traces
+from memagent_lib.text import Tokenizer
+
+CHUNK = "Light is a Body. Ada Reed is a tailor of repute. If you need a clerk, send for Paul Hart. Ada Reed is now a weaver."
+TAILOR, WEAVER = "Ada Reed: Ada Reed is a tailor of repute.", "Ada Reed: Ada Reed is now a weaver."
+CLERK = "Paul Hart: If you need a clerk, send for Paul Hart."
+
+
+@pytest.mark.parametrize(
+    ("reply", "memory", "expected"),
+    [
+        (TAILOR, "", [TAILOR]),
+        ("Ada Reed: Ada Reed is now a sailor.", TAILOR, [WEAVER]),
+        ("Paul Hart: Paul Hart is a", TAILOR, [CLERK]),
+        (f"{CLERK} Ada Reed: Ada Reed is a poet of repute. {CLERK}", "", [CLERK, TAILOR]),
+        ("Ida Cole: Ida Cole is a tailor.", "Una Ross: Una Ross has room 7.", ["Una Ross: Una Ross has room 7."]),
+        ("Una Ross: Una Ross has room 9.", "Una Ross: Una Ross has room 7.", ["Una Ross: Una Ross has room 7."]),
+        ("Ida Cole: Ida Cole is a tailor.", "", []),
+        ("(none)", "", []),
+    ],
+)
+def test_a_note_becomes_the_statement_about_the_same_person_that_is_most_like_it(reply, memory, expected):
+    assert mended(reply, memory, CHUNK) == expected
+
+
+@pytest.mark.parametrize("task", ["prose_needle", "prose_unstated"])
+def test_a_policy_that_names_the_right_person_and_makes_up_the_rest_gives_exact_lessons(task):
+    def policy(prompt):
+        person = re.search("Question: .*?([A-Z][a-z]+ [A-Z][a-z]+)", prompt)[1]
+        return f"{person}: {person} makes it up."
+
+    examples = {each.question: each for each in make(task, 6, 1, Tokenizer.load(TRAINED), chunks=2, chunk_tokens=400)}
+    backend = OwnNotes(Scripted(policy), Tokenizer.load(TRAINED), examples)
+    agent = open_agent(tokenizer=TRAINED, backend=backend, template=HERE / "wording.toml")
+    results = evaluate(agent, examples.values(), progress=False)
+    assert all(result.correct for result in results if task == "prose_needle" or result.example.answers == ("unknown",))
+    for prompt, reply in lessons_from_traces(results, READERS["overwrite"], {}):
+        document = examples[prompt.question].document
+        assert reply.startswith("\\boxed{") or reply == "(none)" or reply.partition(": ")[2] in document
