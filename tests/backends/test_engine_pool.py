@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,13 +59,13 @@ def _rows(results: list[Result]) -> list[dict]:
 
 
 @pytest.mark.slow
-def test_a_lost_node_changes_no_row_of_an_evaluation(cluster, tmp_path: Path, monkeypatch, caplog) -> None:
+def test_a_lost_node_changes_no_row_of_an_evaluation(cluster, tmp_path: Path, monkeypatch) -> None:
     examples = list(make(pocket_task("needle"), 6, 1, Tokenizer.load(TRAINED), chunks=8))
     expected = _rows(evaluate(open_agent(TRAINED, "transformers", threads=1), examples, progress=False))
     second = started(lambda: cluster.add_node(num_cpus=1, object_store_memory=1 << 27))
     agent = open_agent(TRAINED, "transformers", engines=2, cluster=cluster.address)
     complete = agent.backend.complete
-    replies = []
+    replies, warnings = [], []
 
     async def lose_a_node(request: Request) -> Reply:
         reply = await complete(request)
@@ -76,11 +77,13 @@ def test_a_lost_node_changes_no_row_of_an_evaluation(cluster, tmp_path: Path, mo
         return reply
 
     monkeypatch.setattr(agent.backend, "complete", lose_a_node)
+    # Not by caplog, which has seen nothing of it after other files in the same process.
+    monkeypatch.setattr(logging.getLogger("memagent_lib"), "warning", lambda text, *_: warnings.append(text))
     found = evaluate(agent, examples, concurrency=4, folder=tmp_path, progress=False)
     agent.close()
     assert _rows(found) == expected
     assert [result.error for result in found] == [None] * len(examples)
-    assert [record.getMessage() for record in caplog.records if "an engine ended" in record.getMessage()]
+    assert any("an engine ended" in text for text in warnings)
     # Without engines now: every turn of both is in the one journal.
     assert _rows(evaluate(agent, examples, folder=tmp_path, progress=False)) == expected
 
