@@ -16,7 +16,7 @@ from memagent_lib.readers import READERS
 from memagent_lib.sft import lessons_from_traces
 from memagent_lib.text import Tokenizer
 
-CHUNK = "Light bends. Ada Reed is a tailor of repute. If you need a clerk, send for Paul Hart. Ada Reed is now a weaver."
+CHUNK = "It bends. Ada Reed is a tailor of repute. If you need a clerk, send for Paul Hart. Ada Reed is now a weaver."
 TAILOR, WEAVER = "Ada Reed: Ada Reed is a tailor of repute.", "Ada Reed: Ada Reed is now a weaver."
 CLERK = "Paul Hart: If you need a clerk, send for Paul Hart."
 
