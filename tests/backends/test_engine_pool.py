@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from pocket import TRAINED, pocket_task
 from ports import free_port
-from waiting import has_ended, wait_for
 
 from memagent_lib.agent import open_agent
 from memagent_lib.backends import open_backend
@@ -59,31 +56,31 @@ def _rows(results: list[Result]) -> list[dict]:
 
 
 @pytest.mark.slow
-def test_a_lost_node_changes_no_row_of_an_evaluation(cluster, tmp_path: Path, monkeypatch) -> None:
+def test_a_lost_node_changes_no_row_of_an_evaluation(cluster, tmp_path: Path, monkeypatch, caplog) -> None:
+    # vLLM's server imports a package that raises the root logger to ERROR, for whichever test is next.
+    caplog.set_level("WARNING", "memagent_lib")
     examples = list(make(pocket_task("needle"), 6, 1, Tokenizer.load(TRAINED), chunks=8))
-    expected = _rows(evaluate(open_agent(TRAINED, "transformers", threads=1), examples, progress=False))
+    quiet = open_agent(TRAINED, "transformers", threads=1)
+    expected = _rows(evaluate(quiet, examples, concurrency=4, progress=False))
+    quiet.close()
     second = started(lambda: cluster.add_node(num_cpus=1, object_store_memory=1 << 27))
     agent = open_agent(TRAINED, "transformers", engines=2, cluster=cluster.address)
     complete = agent.backend.complete
-    replies, warnings = [], []
+    replies = []
 
     async def lose_a_node(request: Request) -> Reply:
         reply = await complete(request)
         replies.append(reply)
         if len(replies) == 10:
-            lost = psutil.Process(second.all_processes["raylet"][0].process.pid).children()
             cluster.remove_node(second, allow_graceful=False)
-            wait_for(lambda: all(map(has_ended, lost)))  # the engine can outlive its node by all that is left to read
         return reply
 
     monkeypatch.setattr(agent.backend, "complete", lose_a_node)
-    # Not by caplog, which has seen nothing of it after other files in the same process.
-    monkeypatch.setattr(logging.getLogger("memagent_lib"), "warning", lambda text, *_: warnings.append(text))
     found = evaluate(agent, examples, concurrency=4, folder=tmp_path, progress=False)
     agent.close()
     assert _rows(found) == expected
     assert [result.error for result in found] == [None] * len(examples)
-    assert any("an engine ended" in text for text in warnings)
+    assert [record.getMessage() for record in caplog.records if "an engine ended" in record.getMessage()]
     # Without engines now: every turn of both is in the one journal.
     assert _rows(evaluate(agent, examples, folder=tmp_path, progress=False)) == expected
 

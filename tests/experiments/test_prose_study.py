@@ -1,4 +1,4 @@
-"""The study of prose: what becomes of a policy's own notes, and its figure."""
+"""The study of prose: what becomes of a policy's own notes."""
 
 from __future__ import annotations
 

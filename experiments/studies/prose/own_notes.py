@@ -83,7 +83,7 @@ class OwnNotes:
         asked = _ANSWERS.search(prompt)
         example = self.examples[asked["question"]]
         evidence = [example.document[start:end].strip() for start, end in example.evidence]
-        is_known = bool(evidence) and all(statement in asked["memory"] for statement in evidence)
+        is_known = all(statement in asked["memory"] for statement in evidence)
         return f"\\boxed{{{example.answers[0] if is_known else 'unknown'}}}"
 
 
