@@ -327,7 +327,10 @@ class Side {
     return [...d.evidence.map((span) => [...span, "ma-evidence", "evidence"]), ...d.brought.map((span) => [...span, mark, `taken into memory: ${name}`])];
   }
 
+  // What is typed stays while the same turn is drawn again, as with another reading beside it.
   editor(d) {
+    if (this.detail === d) return this.edit;
+    this.detail = d;
     const note = make("small");
     const text = make("textarea", { rows: 2, "aria-label": "memory to read on with" });
     const run = make("button", { class: "ma-main" }, "Read on with this memory");
@@ -339,12 +342,14 @@ class Side {
       note.textContent = " reading… (the first time, the model has to be loaded)";
       try {
         this.view.add(await this.view.source.rerun(this.entry.policy)(this.key, d.turn, text.value), d.turn);
+        note.textContent = "";
       } catch (failure) {
         note.textContent = ` ${failure.message}`;
       }
       run.disabled = false;
     });
-    return make("div", {}, open, box);
+    this.edit = make("div", {}, open, box);
+    return this.edit;
   }
 
   async trace(key) {

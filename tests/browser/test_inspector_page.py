@@ -272,6 +272,12 @@ def test_reading_on_without_a_kernel_says_what_to_run(page: Page, readings: Read
     page.goto("about:blank")
     page.evaluate(PLAYED_KERNEL, [SCRIPT, state])
     page.get_by_role("button", name="Edit this memory and read on").click()
+    memory = page.get_by_label("memory to read on with")
+    memory.fill("typed")
+    page.get_by_label("changes since turn").fill("1")
+    expect(page.locator(".ma-memory")).to_contain_text("compared with turn 1")  # the turn is drawn again
+    expect(memory).to_have_value("typed")
+    expect(memory).to_be_visible()
     note = page.locator(".ma-edit small")
     if dies == "before":  # and nobody says so
         page.evaluate("window.alive = false")

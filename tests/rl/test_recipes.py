@@ -1,6 +1,8 @@
 """Every recipe that ships loads, composes and is checked, for its own device, on a machine without one."""
 
+import os
 import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import chdir
 from pathlib import Path
@@ -64,7 +66,12 @@ def test_a_local_ray_listens_on_loopback_and_a_cluster_gets_the_variables(tmp_pa
     local = Recipe.load(next(p for p in RECIPES if p.stem == "pocket_demo"))
     arguments = init_arguments(local, RunFolder(tmp_path), "cpu", compose({}))
     assert (arguments["address"], arguments["num_gpus"]) == ("local", 1)
-    assert environment("cpu", local, RunFolder(tmp_path))["GLOO_SOCKET_IFNAME"] == "lo"
+    variables = environment("cpu", local, RunFolder(tmp_path))
+    assert variables["GLOO_SOCKET_IFNAME"] == "lo"
+    imports = "import logging, model_hosting_container_standards.sagemaker"  # as vLLM's server does
+    command = [sys.executable, "-c", f"{imports}; logging.getLogger('memagent_lib').warning('seen')"]
+    ran = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=True)
+    assert ran.stderr == "seen\n"
     joined = Recipe.load(next(p for p in RECIPES if p.stem == "paper_7b"))
     arguments = init_arguments(joined, RunFolder(tmp_path), "cuda", compose({}))
     assert arguments["address"] == "auto"

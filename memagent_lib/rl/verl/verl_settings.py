@@ -129,6 +129,7 @@ def environment(device: str, recipe: Recipe, folder: RunFolder) -> dict[str, str
         "PYTHONDONTWRITEBYTECODE": "",  # where it is set, ten processes compile all of verl and vLLM each time
         "TOKENIZERS_PARALLELISM": "false",
         "RAY_USAGE_STATS_ENABLED": "0",
+        "SAGEMAKER_CONTAINER_LOG_LEVEL": "WARNING",  # vLLM's server sets the root logger to it, else to ERROR
     }
     if recipe.cluster.address == LOCAL:  # a private Ray listens on loopback
         variables |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "GLOO_SOCKET_IFNAME": "lo"}
