@@ -18,6 +18,7 @@ from memagent_lib.text import Tokenizer
 
 CHUNK = "It bends. Ada Reed is a tailor of repute. If you need a clerk, send for Paul Hart. Ada Reed is now a weaver."
 TAILOR, WEAVER = "Ada Reed: Ada Reed is a tailor of repute.", "Ada Reed: Ada Reed is now a weaver."
+LINK = "Una Ross: Max Ford is the doctor of Una Ross."
 CLERK = "Paul Hart: If you need a clerk, send for Paul Hart."
 
 
@@ -28,6 +29,8 @@ CLERK = "Paul Hart: If you need a clerk, send for Paul Hart."
         ("Ada Reed: Ada Reed is now a sailor.", TAILOR, [WEAVER]),
         ("Paul Hart: Paul Hart is a", TAILOR, [CLERK]),
         (f"{CLERK} Ada Reed: Ada Reed is a poet of repute. {CLERK}", "", [CLERK, TAILOR]),
+        ("Una Ross: Una Ross has a", LINK, [LINK]),
+        ("Max Ford: Max Ford is a Una Ross: it is", LINK, ["Max Ford: Max Ford is the doctor of Una Ross."]),
         ("Ida Cole: Ida Cole is a tailor.", "Una Ross: Una Ross has room 7.", ["Una Ross: Una Ross has room 7."]),
         ("Una Ross: Una Ross has room 9.", "Una Ross: Una Ross has room 7.", ["Una Ross: Una Ross has room 7."]),
         ("Ida Cole: Ida Cole is a tailor.", "", []),

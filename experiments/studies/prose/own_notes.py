@@ -1,10 +1,10 @@
 """Have a policy read with its notes mended into exact copies, as lessons for ``memagent sft``.
 
 Reinforcement learning teaches a small model whom to note, and unteaches it to copy what is said of them. Here the
-policy's own note decides about whom; the words after the name become those of the statement about them, in the chunk or
-in the old memory, that is most like the note. A note about somebody of whom neither says anything is dropped, and the
-memory stays as it was. Nothing in this looks at the question or the answer. The final answer is the data's where the
-memory has the evidence, and else "unknown", as the blind teacher of the warm start has it.
+policy's own note decides about whom; the words after the name become those of the statement that names them, in the
+chunk or in the old memory, and is most like the note. A note about somebody whom neither names is dropped; without any
+other, the memory stays as it was. Nothing in this looks at the question or the answer. The final answer is the data's
+where the memory has the evidence, and else "unknown", as the blind teacher of the warm start has it.
 
 ``python -m experiments.studies.prose.own_notes MODEL DATA.parquet... --out FOLDER``; then ``data.traces=[FOLDER]``.
 """
@@ -33,19 +33,21 @@ STATEMENTS = tomllib.loads((HERE / "warm_start.toml").read_text(encoding="utf-8"
 EMPTY = "(none)"  # what wording.toml writes for an empty memory, and how its prompts are laid out
 _READS = re.compile(r"Text: (?P<chunk>.*)\n\nQuestion: .*\n\nNotes: (?P<memory>.*)", re.DOTALL)
 _ANSWERS = re.compile(r"Question: (?P<question>.*)\n\nNotes: (?P<memory>.*)", re.DOTALL)
-_NOTE = re.compile(r"(?P<note>(?P<about>[A-Z][a-z]+ [A-Z][a-z]+): .*?)(?=\s[A-Z][a-z]+ [A-Z][a-z]+: |$)", re.DOTALL)
+_NOTE = re.compile(r"(?P<note>[A-Z][a-z]+ [A-Z][a-z]+: .*?)(?=\s[A-Z][a-z]+ [A-Z][a-z]+: |$)", re.DOTALL)
 
 
 def mended(reply: str, memory: str, chunk: str) -> list[str]:
     """Return the notes of a reply as exact copies, each once; without one, those of the old ``memory``."""
     old = [match["note"] for match in _NOTE.finditer(memory)]
-    there = [*old, *(f"{match['key']}: {match.group()}" for match in re.finditer(STATEMENTS, chunk))]
-    copies = []
+    there = [*(note.partition(": ")[2] for note in old), *(match.group() for match in re.finditer(STATEMENTS, chunk))]
+    copies = {}
     for match in _NOTE.finditer(reply):
-        same = [note for note in there if note.startswith(f"{match['about']}: ")]
-        if same:
-            copies.append(max(same, key=lambda note: SequenceMatcher(None, note, match["note"]).ratio()))
-    return list(dict.fromkeys(copies)) or old
+        about, _, words = match["note"].partition(": ")
+        of_them = [statement for statement in there if re.search(rf"\b{about}\b", statement)]
+        if of_them:
+            most_like = max(of_them, key=lambda statement: SequenceMatcher(None, statement, words).ratio())
+            copies.setdefault(most_like, f"{about}: {most_like}")
+    return [*copies.values()] or old
 
 
 @dataclass
@@ -92,8 +94,13 @@ def main() -> None:
     parser.add_argument("model", help="the policy that reads")
     parser.add_argument("data", nargs="+", help="files of examples; of those with the same question, one is read")
     parser.add_argument("--out", required=True, help="the folder of results")
+    parser.add_argument("--temperature", type=float, default=0.0, help="above 0, each seed is another reading")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--memory-tokens", type=int, default=0, help="the limit of memories (default: the policy's)")
     options = parser.parse_args()
-    agent = open_agent(options.model, "vllm", sampling=Sampling(seed=1))
+    sampling = Sampling(options.temperature, seed=options.seed)
+    limit = {"memory_tokens": options.memory_tokens} if options.memory_tokens else None
+    agent = open_agent(options.model, "vllm", sampling=sampling, budget=limit)
     examples = {example.question: example for file in options.data for example in load(file)}
     policy = OwnNotes(agent.backend, agent.encoder.tokenizer, examples)
     results = evaluate(replace(agent, backend=policy), examples.values(), folder=Path(options.out) / "readings")
