@@ -41,6 +41,13 @@ def test_a_note_becomes_the_statement_about_the_same_person_that_is_most_like_it
     assert mended(reply, memory, CHUNK) == expected
 
 
+def test_linked_statements_are_noted_too():
+    chunk = "Ida Cole has room 3. By trade Max Ford is a tailor. It bends."
+    notes = [LINK, "Max Ford: By trade Max Ford is a tailor."]
+    assert mended(LINK, LINK, chunk, linked=True) == notes
+    assert mended(LINK, " ".join(notes), "It bends.", linked=True) == notes
+
+
 @pytest.mark.parametrize("task", ["prose_needle", "prose_unstated"])
 def test_a_policy_that_names_the_right_person_and_makes_up_the_rest_gives_exact_lessons(task):
     def policy(prompt):

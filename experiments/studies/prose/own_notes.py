@@ -33,21 +33,34 @@ STATEMENTS = tomllib.loads((HERE / "warm_start.toml").read_text(encoding="utf-8"
 EMPTY = "(none)"  # what wording.toml writes for an empty memory, and how its prompts are laid out
 _READS = re.compile(r"Text: (?P<chunk>.*)\n\nQuestion: .*\n\nNotes: (?P<memory>.*)", re.DOTALL)
 _ANSWERS = re.compile(r"Question: (?P<question>.*)\n\nNotes: (?P<memory>.*)", re.DOTALL)
-_NOTE = re.compile(r"(?P<note>[A-Z][a-z]+ [A-Z][a-z]+: .*?)(?=\s[A-Z][a-z]+ [A-Z][a-z]+: |$)", re.DOTALL)
+PERSON = "[A-Z][a-z]+ [A-Z][a-z]+"
+_NOTE = re.compile(rf"(?P<note>{PERSON}: .*?)(?=\s{PERSON}: |$)", re.DOTALL)
 
 
-def mended(reply: str, memory: str, chunk: str) -> list[str]:
-    """Return the notes of a reply as exact copies, each once; without one, those of the old ``memory``."""
+def mended(reply: str, memory: str, chunk: str, linked: bool = False) -> list[str]:
+    """Return the notes of a reply as exact copies, each once; without one, those of the old ``memory``.
+
+    With ``linked``, statements that name somebody whom these notes name are noted too.
+    """
     old = [match["note"] for match in _NOTE.finditer(memory)]
     there = [*(note.partition(": ")[2] for note in old), *(match.group() for match in re.finditer(STATEMENTS, chunk))]
     copies = {}
     for match in _NOTE.finditer(reply):
         about, _, words = match["note"].partition(": ")
-        of_them = [statement for statement in there if re.search(rf"\b{about}\b", statement)]
+        of_them = [statement for statement in there if _names(statement, about)]
         if of_them:
             most_like = max(of_them, key=lambda statement: SequenceMatcher(None, statement, words).ratio())
             copies.setdefault(most_like, f"{about}: {most_like}")
+    if linked:
+        for about in dict.fromkeys(re.findall(PERSON, " ".join(copies))):
+            for statement in there:
+                if _names(statement, about):
+                    copies.setdefault(statement, f"{about}: {statement}")
     return [*copies.values()] or old
+
+
+def _names(statement: str, person: str) -> bool:
+    return re.search(rf"\b{person}\b", statement) is not None
 
 
 @dataclass
@@ -57,6 +70,7 @@ class OwnNotes:
     backend: Backend
     tokenizer: Tokenizer
     examples: Mapping[str, Example]
+    linked: bool = False
     replies: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -76,7 +90,7 @@ class OwnNotes:
 
     def _memory(self, reads: re.Match[str], reply: str, limit: int) -> str:
         """Return the mended memory, without its last notes where it and its end token would be over the limit."""
-        notes = mended(reply, reads["memory"], reads["chunk"])
+        notes = mended(reply, reads["memory"], reads["chunk"], self.linked)
         while notes and self.tokenizer.count(" ".join(notes)) >= limit:
             notes.pop()
         return " ".join(notes) or EMPTY
@@ -94,19 +108,21 @@ def main() -> None:
     parser.add_argument("model", help="the policy that reads")
     parser.add_argument("data", nargs="+", help="files of examples; of those with the same question, one is read")
     parser.add_argument("--out", required=True, help="the folder of results")
-    parser.add_argument("--temperature", type=float, default=0.0, help="above 0, each seed is another reading")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--passes", type=int, default=1, help="all once greedily, then at temperature 1 what is wrong")
     parser.add_argument("--memory-tokens", type=int, default=0, help="the limit of memories (default: the policy's)")
+    parser.add_argument("--linked", action="store_true", help="note statements that name somebody in a note, too")
     options = parser.parse_args()
-    sampling = Sampling(options.temperature, seed=options.seed)
     limit = {"memory_tokens": options.memory_tokens} if options.memory_tokens else None
-    agent = open_agent(options.model, "vllm", sampling=sampling, budget=limit)
-    examples = {example.question: example for file in options.data for example in load(file)}
-    policy = OwnNotes(agent.backend, agent.encoder.tokenizer, examples)
-    results = evaluate(replace(agent, backend=policy), examples.values(), folder=Path(options.out) / "readings")
+    agent = open_agent(options.model, "vllm", budget=limit)
+    wrong = {example.question: example for file in options.data for example in load(file)}
+    for seed in range(1, options.passes + 1):
+        backend = agent.backend.drawing(Sampling(temperature=float(seed > 1), seed=seed))
+        policy = OwnNotes(backend, agent.encoder.tokenizer, wrong, options.linked)
+        results = evaluate(replace(agent, backend=policy), wrong.values(), folder=Path(options.out) / "readings")
+        wrong = {result.example.question: result.example for result in results if not result.correct}
+        right = len(results) - len(wrong)
+        print(f"pass {seed}: {right:,} of {len(results):,} readings are right; {dict(policy.replies)}")
     agent.close()
-    right = sum(result.correct for result in results)
-    print(f"{right:,} of {len(results):,} readings are right; {dict(policy.replies)}")
 
 
 if __name__ == "__main__":
