@@ -34,7 +34,7 @@ EMPTY = "(none)"  # what wording.toml writes for an empty memory, and how its pr
 _READS = re.compile(r"Text: (?P<chunk>.*)\n\nQuestion: .*\n\nNotes: (?P<memory>.*)", re.DOTALL)
 _ANSWERS = re.compile(r"Question: (?P<question>.*)\n\nNotes: (?P<memory>.*)", re.DOTALL)
 PERSON = "[A-Z][a-z]+ [A-Z][a-z]+"
-_NOTE = re.compile(rf"(?P<note>{PERSON}: .*?)(?=\s{PERSON}: |$)", re.DOTALL)
+_NOTE = re.compile(rf"{PERSON}: .*?(?=\s{PERSON}: |$)", re.DOTALL)
 
 
 def mended(reply: str, memory: str, chunk: str, linked: bool = False) -> list[str]:
@@ -42,11 +42,11 @@ def mended(reply: str, memory: str, chunk: str, linked: bool = False) -> list[st
 
     With ``linked``, statements that name somebody whom these notes name are noted too.
     """
-    old = [match["note"] for match in _NOTE.finditer(memory)]
+    old = _NOTE.findall(memory)
     there = [*(note.partition(": ")[2] for note in old), *(match.group() for match in re.finditer(STATEMENTS, chunk))]
     copies = {}
-    for match in _NOTE.finditer(reply):
-        about, _, words = match["note"].partition(": ")
+    for note in _NOTE.findall(reply):
+        about, _, words = note.partition(": ")
         of_them = [statement for statement in there if _names(statement, about)]
         if of_them:
             most_like = max(of_them, key=lambda statement: SequenceMatcher(None, statement, words).ratio())
