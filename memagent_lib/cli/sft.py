@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import time
 from collections import Counter
@@ -68,11 +69,13 @@ def sft(
     experiment = Experiment.open(store, experiment=recipe.tracking.experiment)
     with experiment.run(recipe.tracking.run_name or f"sft {folder.name}", recipe.to_tables()) as tracked:
         started = time.monotonic()
+        steps_here = itertools.count(1)  # since a resume, too
 
         def log(step: int, metrics: Mapping[str, float]) -> None:
             tracked.metrics(metrics, step)
+            done = next(steps_here)
             if step == 1 or step % LOGGED_STEPS == 0:
-                left = (time.monotonic() - started) / step * (steps - step) / 60
+                left = (time.monotonic() - started) / done * (steps - step) / 60
                 scores = f"loss {metrics['loss']:.3f}  right tokens {metrics['reply_accuracy']:.1%}"
                 print(f"step {step:4d} of {steps}  {scores}  {left:.0f} min left", flush=True)
 
