@@ -196,10 +196,8 @@ class _Teacher:
         known = list(dict.fromkeys([*memory, *_notes(chunk, self.config).values()]))
         if not known:
             return []
-        if self.config.wait and self.rng.random() < self.config.wait:  # without it, no number is drawn
-            return list(memory)
         # At least one: if "nothing" were a target among many, it would be the likeliest one, and the greedy policy
-        # would remember nothing (measured with SmolLM2-135M). A start that may wait needs reinforcement learning.
+        # would remember nothing (measured with SmolLM2-135M).
         size = self.rng.randint(1, min(len(known), self.config.most_statements))
         chosen = sorted(self.rng.sample(range(len(known)), size))
         return self._fitting([known[i] for i in chosen])

@@ -43,8 +43,7 @@ class SftConfig:
     """How to make lessons from examples, and how to train on them.
 
     *Lessons.* The ``blind`` teacher ignores the question: it copies a random selection of the statements in old memory
-    and chunk, so the policy learns neither what to remember nor how much; reinforcement learning has to teach both. A
-    share ``wait`` of its replies leaves the memory as it is, so that the rollouts to come do so too. The
+    and chunk, so the policy learns neither what to remember nor how much; reinforcement learning has to teach both. The
     ``aware`` teacher copies the evidence, and until that comes, what is said of the same subject: of a value that
     changes, each one until the next. A statement is what the regular expression ``statements`` matches, a whole
     sentence by default; a memory holds at most ``most_statements``, or all of the evidence. If the expression has a
@@ -66,7 +65,6 @@ class SftConfig:
     teacher: Literal["blind", "aware"] = "blind"
     statements: str = WHOLE_SENTENCE
     most_statements: AtLeastOne = 4
-    wait: Annotated[float, Interval(ge=0, le=1)] = 0.0
     known: Annotated[float, Interval(ge=0, le=1)] = 0.7
     answer: str = "\\boxed{{answer}}"
     shares: Mapping[str, float] = field(default_factory=dict)

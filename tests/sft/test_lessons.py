@@ -127,12 +127,6 @@ def test_lessons_are_a_function_of_seed_and_example(examples, encoder):
     assert taught(examples, encoder) != taught(examples, encoder, seed=1)
 
 
-def test_a_teacher_that_waits_leaves_the_memory_as_it_is(examples, encoder):
-    reads = [lesson for lesson in by_reader("overwrite", examples, encoder, wait=0.5) if lesson.prompt.chunk]
-    waits = [reply == (prompt.memory or encoder.template.empty_memory) for prompt, reply in reads]
-    assert 0.3 < sum(waits) / len(waits) < 0.7
-
-
 def test_what_no_teacher_can_teach_is_refused(examples, encoder):
     example = Example(id="mine-3", task="own", question="Who?", document="A text.", answers=("me",))
     with pytest.raises(ValueError, match="mine-3"):
