@@ -66,7 +66,8 @@ def evaluations_in(folder: str | Path, tracking: str = "", first: str = "") -> E
     read = {line: frozenset(own[same].itertuples(index=False, name=None)) for line, own in rows.groupby("line")}
     warnings += [*mixtures(saved), *failure_reasons(rows)[:MOST_REASONS]]
     if same and len(set(read.values())) > 1:
-        warnings.append("the lines have read different questions: only their paired differences compare")
+        numbers = ", ".join(f"{line} {len(questions):,}" for line, questions in read.items())
+        warnings.append(f"the lines have read different questions ({numbers}): only their paired differences compare")
     return Evaluations(rows, Experiment.open(tracking or "runs"), warnings)
 
 

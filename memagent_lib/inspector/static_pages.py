@@ -133,7 +133,8 @@ def to_html(readings: Readings | Mapping[str, Iterable[Result]], room_mb: float 
     closed = sum(entry["pack"] is None for entry in catalog)
     counts = {"closed": closed, "all": len(catalog), "room": data["room"]}
     head = Markup(introduction(catalog, first.question).body)
-    return Page(first.id, render("inspector/interactive.html", head=head, data=escaped, script=script, **counts))
+    title = first.id if len(questions) == 1 else f"{len(catalog):,} readings"
+    return Page(title, render("inspector/interactive.html", head=head, data=escaped, script=script, **counts))
 
 
 def _packed(pack: Mapping[str, Any]) -> str:
