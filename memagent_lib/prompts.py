@@ -138,8 +138,6 @@ class Template:
 class Request:
     """One prompt in the form that a backend takes: token ids, the message as text, and the longest reply allowed.
 
-    ``draft`` is a guess at the reply, as token ids: the old memory, because most chunks change little of it. An engine
-    that verifies a draft in one pass saves a pass for each correct token. The draft does not affect the reply.
     ``thoughts`` splits the reply into thoughts and text. ``attempt`` is 1 for a prompt that is sent once more because
     its first reply was not a memory.
     """
@@ -147,7 +145,6 @@ class Request:
     ids: tuple[int, ...]
     text: str
     max_tokens: int
-    draft: tuple[int, ...] = ()
     thoughts: Thoughts = field(default_factory=Thoughts)
     attempt: int = 0
 
@@ -257,10 +254,7 @@ class Encoder:
         limit = self.prompt_limit(prompt.kind, prompt.memories)
         if len(ids) > limit:
             raise BudgetError(self._too_long(prompt, len(ids), limit))
-        draft = ()
-        if prompt.memory and prompt.memories == 1 and not prompt.kind.answers:  # the reply replaces this memory
-            draft = self._ids(prompt.memory)
-        return Request(tuple(ids), text, self.reply_limit(prompt.kind), draft, self.tokenizer.thoughts)
+        return Request(tuple(ids), text, self.reply_limit(prompt.kind), self.tokenizer.thoughts)
 
     def _too_long(self, prompt: Prompt, tokens: int, limit: int) -> str:
         fix = ""

@@ -113,7 +113,9 @@ def test_prompts_chunks_and_cut_memories_are_those_of_every_release(name, tokeni
                 chunk = Chunk(0, text, 0, len(text), 1) if "chunk" in kind.parts else None
                 prompt = Prompt(kind, question, memory if "memory" in kind.parts else "", chunk)
                 request = encoder.encode(prompt)
-                requests.append([kind.name, request.ids, request.text, request.max_tokens, request.draft])
+                # These digests are from when a request had a draft of its reply: the memory that this replaces.
+                draft = tokenizer.encode(prompt.memory) if prompt.memory and not kind.answers else []
+                requests.append([kind.name, request.ids, request.text, request.max_tokens, tuple(draft)])
     prompt = Prompt(Kind.READ, QUESTIONS[0], "", Chunk(0, texts[0], 0, len(texts[0]), 1))
     encoder = Encoder(tokenizer, Template.load("short"), Budget(memory_tokens=1_000))
     reply = encoder.interpret(prompt, encoder.encode(prompt), Reply(text_of(3_000, 6)))

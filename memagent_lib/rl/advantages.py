@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from itertools import islice
 from typing import NamedTuple
@@ -104,14 +104,12 @@ def length_penalty(reply_tokens: int, limit: int, buffer: float) -> float:
     return -min(1.0, max(0.0, (reply_tokens - (limit - room)) / room))
 
 
-def last_turns(keys: Sequence[str]) -> dict[tuple[str, str], int]:
-    """Map each (prompt, rollout) to the position of its last turn in ``keys``."""
-    last: dict[tuple[str, str], int] = {}
-    for position, row in enumerate(map(RowName.of, keys)):
-        found = last.get(row[:2])
-        if found is None or RowName.of(keys[found]).turn < row.turn:
-            last[row[:2]] = position
-    return last
+def rows_by_rollout(keys: Sequence[str]) -> dict[tuple[str, str], list[int]]:
+    """Map each (prompt, rollout) to the positions of its rows in ``keys``, in the order of its turns."""
+    rows: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for position in sorted(range(len(keys)), key=lambda at: RowName.of(keys[at])):
+        rows[RowName.of(keys[position])[:2]].append(position)
+    return rows
 
 
 def row_advantages(
@@ -123,42 +121,29 @@ def row_advantages(
     once, whatever its number of turns. ``by_deviation`` divides by ``deviation(R) + 1e-6``, with the sample standard
     deviation, as in the published GRPO. If a prompt has only one rollout, its advantage is 0.
     """
-    last = last_turns(keys)
-    groups: dict[str, list[float]] = defaultdict(list)
-    for (prompt, _), position in last.items():
-        groups[prompt].append(float(rewards[position]))
-    turns: dict[tuple[str, str], int] = defaultdict(int)  # how many each rollout has, for Credit.SPLIT
-    for key in keys:
-        turns[RowName.of(key)[:2]] += 1
-
-    def advantage(row: RowName, position: int) -> float:
-        rollout = row[:2]
-        group = groups[row.prompt]
-        value = float(rewards[last[rollout]]) - statistics.fmean(group)
-        if by_deviation and len(group) > 1:
-            value /= statistics.stdev(group) + SMALLEST_DEVIATION
-        if credit is Credit.FINAL and last[rollout] != position:
-            return 0.0
+    rollouts = rows_by_rollout(keys)
+    groups = _rewards_of_groups(rollouts, rewards)
+    advantages = [0.0] * len(keys)
+    for (prompt, _), rows in rollouts.items():
+        value = float(rewards[rows[-1]]) - statistics.fmean(groups[prompt])
+        if by_deviation and len(groups[prompt]) > 1:
+            value /= statistics.stdev(groups[prompt]) + SMALLEST_DEVIATION
         if credit is Credit.SPLIT:
-            return value / turns[rollout]
-        return value
-
-    return [advantage(RowName.of(key), position) for position, key in enumerate(keys)]
+            value /= len(rows)
+        for row in rows[-1:] if credit is Credit.FINAL else rows:
+            advantages[row] = value
+    return advantages
 
 
 def credited(
     keys: Sequence[str], rewards: Sequence[float], advantages: Sequence[float], tokens: Sequence[int]
 ) -> dict[str, Credited]:
     """Return what each rollout is trained with, by its name ``{prompt}_{rollout}``, from a value per row."""
-    order = sorted(range(len(keys)), key=lambda position: RowName.of(keys[position]))
-    last = last_turns(keys)
-    groups: dict[str, list[float]] = defaultdict(list)
-    for prompt, rollout in sorted(last):
-        groups[prompt].append(rewards[last[prompt, rollout]])
+    rollouts = rows_by_rollout(keys)
+    groups = _rewards_of_groups(rollouts, rewards)
     found = {}
-    for prompt, rollout in last:
-        rows = [at for at in order if RowName.of(keys[at])[:2] == (prompt, rollout)]
-        own = [advantages[at] for at in rows], [tokens[at] for at in rows]
+    for (prompt, rollout), rows in rollouts.items():
+        own = [advantages[row] for row in rows], [tokens[row] for row in rows]
         found[f"{prompt}_{rollout}"] = Credited(rewards[rows[-1]], *own, groups[prompt])
     return found
 
@@ -180,10 +165,8 @@ def turn_advantages(keys: Sequence[str], rewards: Sequence[float | None], positi
 def prompts_without_spread(keys: Sequence[str], rewards: Sequence[float]) -> set[str]:
     """Return the prompts whose rollouts have equal rewards, so that their advantages are all 0."""
     # Compared exactly: equal replies get their rewards by the same arithmetic.
-    seen: dict[str, set[float]] = defaultdict(set)
-    for (prompt, _), position in last_turns(keys).items():
-        seen[prompt].add(float(rewards[position]))
-    return {prompt for prompt, values in seen.items() if len(values) == 1}
+    groups = _rewards_of_groups(rows_by_rollout(keys), rewards)
+    return {prompt for prompt, values in groups.items() if len(set(values)) == 1}
 
 
 def prompts_with_turn_spread(
@@ -202,4 +185,14 @@ def _rewards_of_turns(
     for key, reward, position in zip(keys, rewards, positions, strict=True):
         if reward is not None:
             groups[RowName.of(key).prompt, position].append(reward)
+    return groups
+
+
+def _rewards_of_groups(
+    rollouts: Mapping[tuple[str, str], Sequence[int]], rewards: Sequence[float]
+) -> dict[str, list[float]]:
+    """Return the rewards of each prompt's rollouts, which are those of their last turns."""
+    groups: dict[str, list[float]] = defaultdict(list)
+    for (prompt, _), rows in rollouts.items():
+        groups[prompt].append(float(rewards[rows[-1]]))
     return groups

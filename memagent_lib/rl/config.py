@@ -282,19 +282,6 @@ class Recipe:
         names = {name.removeprefix("+"): value for name, value in self.verl.items()}
         return {name.removeprefix(table): value for name, value in names.items() if name.startswith(table)}
 
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """The stages that the run reaches, each with its number of steps in this run."""
-        reached = []
-        left = self.steps
-        # Without a curriculum, the whole run is one stage.
-        for stage in self.data.stages or (Stage(files=self.data.train),):
-            steps = min(stage.steps or left, left)
-            if steps:
-                reached.append(dataclasses.replace(stage, steps=steps))
-            left -= steps
-        return tuple(reached)
-
     @classmethod
     def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
         """Read a recipe from a TOML file, and replace the settings named in ``overrides``.

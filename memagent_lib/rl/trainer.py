@@ -37,15 +37,15 @@ from memagent_lib.rl.advantages import (
     RowName,
     credited,
     is_traced,
-    last_turns,
     prompt_name,
     prompts_with_turn_spread,
     prompts_without_spread,
     row_advantages,
+    rows_by_rollout,
     turn_advantages,
 )
 from memagent_lib.rl.agent_loop import POSITION, TURN_REWARDS, RolloutError
-from memagent_lib.rl.config import Recipe
+from memagent_lib.rl.config import Recipe, Stage
 from memagent_lib.rl.curriculum import Curriculum, numbered, shares_of
 from memagent_lib.rl.loss import PREFIX, agreement, moments, rows_trained, sampled_entropy
 from memagent_lib.rl.run_folder import RunFolder, delete_old, whole_checkpoint
@@ -93,10 +93,9 @@ class MemAgentTrainer(PPOTrainerSync):
         self.replay_buffer.sample = partial(self.sample, self.replay_buffer.sample)
         tasks = self.train_dataset.dataframe["data_source"][:]
         rows = numbered({file: count(file) for file in self.config.data.train_files}, tasks)
-        stages = [
-            (stage.steps, shares_of([rows[file] for file in stage.files], self.recipe.data.mix))
-            for stage in self.recipe.stages
-        ]
+        data = self.recipe.data
+        listed = data.stages or (Stage(files=data.train),)  # without a curriculum, the whole run is one stage
+        stages = ((stage.steps, shares_of([rows[file] for file in stage.files], data.mix)) for stage in listed)
         self.curriculum = Curriculum(tuple(stages), self.recipe.prompts, self.recipe.train.seed)
 
     def _fetch_one_gen_batch(self) -> TensorDict:
@@ -189,7 +188,7 @@ class MemAgentTrainer(PPOTrainerSync):
         return batch
 
     def _rollout_metrics(self, batch: KVBatchMeta) -> dict[str, float]:
-        last = list(last_turns(batch.keys).values())
+        last = [rows[-1] for rows in rows_by_rollout(batch.keys).values()]
         data = tq.kv_batch_get(
             keys=[batch.keys[position] for position in last],
             partition_id=batch.partition_id,

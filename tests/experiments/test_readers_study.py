@@ -35,7 +35,7 @@ def test_the_recipes_of_every_reader_load(reader, tmp_path):
     command = arguments(tmp_path, f"train {reader} 1")
     recipe = Recipe.load(command[1], settings(command))
     assert (recipe.reading.reader, recipe.train.seed, recipe.steps) == (reader, 1, 120)
-    assert [len(stage.files) for stage in recipe.stages] == [1, 3]
+    assert [len(stage.files) for stage in recipe.data.stages] == [1, 3]
     assert recipe.rewards == objectives()[reader]
     command = arguments(tmp_path, f"warm {reader}")
     assert SftRecipe.load(command[1], settings(command)).reading.reader == reader

@@ -5,11 +5,11 @@ import pytest
 from memagent_lib.rl.advantages import (
     Credit,
     credited,
-    last_turns,
     length_penalty,
     prompts_with_turn_spread,
     prompts_without_spread,
     row_advantages,
+    rows_by_rollout,
     turn_advantages,
 )
 
@@ -91,9 +91,9 @@ def test_equal_scores_have_spread_where_memories_differ():
     assert prompts_with_turn_spread(STEP_KEYS, [1.0, 0.0, None] * 3, POSITIONS) == set()
 
 
-def test_the_last_turn_is_found_by_number_not_by_order():
+def test_turns_are_ordered_by_their_number():
     keys = ["u-1_0_10", "u-1_0_2", "u-2_0_0", "u-1_1_0", "u-1_0_9"]
-    assert last_turns(keys) == {("u-1", "0"): 0, ("u-2", "0"): 2, ("u-1", "1"): 3}
+    assert rows_by_rollout(keys) == {("u-1", "0"): [1, 4, 0], ("u-2", "0"): [2], ("u-1", "1"): [3]}
 
 
 def test_the_length_penalty_falls_within_the_buffer():

@@ -56,7 +56,7 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         keys.CHECKPOINTING: False,  # it computes the forward pass twice
         f"+{keys.MODEL}.override_config.attn_implementation": "sdpa",
         # What trains on a CPU is small: every checkpoint can be loaded by itself.
-        keys.SAVED: [*keys.RESUMED, "hf_model"],
+        f"{keys.ACTOR}.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
         f"{keys.ACTOR}.use_torch_compile": False,
         f"{keys.ACTOR}.fsdp_config.use_torch_compile": False,
         f"{keys.ACTOR}.fsdp_config.reshard_after_forward": False,
@@ -66,7 +66,6 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         keys.MICRO_BATCH: fit.micro_batch_tokens,
         "actor_rollout_ref.ref.fsdp_config.use_torch_compile": False,
         f"{keys.ROLLOUT}.dtype": "bfloat16" if half else "float32",
-        f"{keys.ROLLOUT}.tensor_model_parallel_size": 1,
         f"{keys.ROLLOUT}.enforce_eager": True,  # CPU vLLM has neither graphs nor a sleep mode
         # A step with part of a prompt fails on a CPU ("CPU Generator does not use offset"), so no prompt is split.
         f"{keys.ROLLOUT}.enable_chunked_prefill": False,

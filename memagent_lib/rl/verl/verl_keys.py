@@ -31,9 +31,6 @@ ADAPTER = f"{MODEL}.lora_adapter_path"  # an adapter to train on, instead of a n
 PACKED = f"{MODEL}.use_remove_padding"
 CHECKPOINTING = f"{MODEL}.enable_gradient_checkpointing"
 EXTERNAL_LIB = f"{MODEL}.external_lib"
-SAVED = f"{ACTOR}.checkpoint.save_contents"
-RESUMED = ("model", "optimizer", "extra")
-"""The parts of a checkpoint (``SAVED``) from which a run continues."""
 CHAT_TEMPLATE = "data.apply_chat_template_kwargs"  # a table of arguments, empty in verl's own configuration
 
 # The published objective (arXiv 2507.02259) on one device; verl's own defaults train PPO with GAE on eight.

@@ -154,31 +154,25 @@ def _common(recipe: Recipe, folder: RunFolder, encoder: Encoder) -> dict[str, An
         "data.gen_batch_size": 1 if train.dynamic_sampling else None,  # prompts are replaced one by one
         "algorithm.adv_estimator": "grpo",
         "algorithm.rollout_correction.rollout_is": None if reused else "token",
-        "algorithm.rollout_correction.rollout_is_threshold": 2.0,
         f"{keys.ACTOR}.strategy": "fsdp2",
         keys.LOSS: keys.OWN_LOSS,
         keys.MINI_BATCH: recipe.prompts,
         f"{keys.ACTOR}.use_dynamic_bsz": True,
-        keys.SAVED: list(keys.RESUMED),  # the export follows at the end
         f"{keys.ACTOR}.data_loader_seed": train.seed,
         f"{keys.ACTOR}.fsdp_config.seed": train.seed,
         f"{keys.ACTOR}.optim.zero_indexed_step": False,  # else the first step has a rate of zero
         f"{keys.ROLLOUT}.name": "vllm",
         f"{keys.ROLLOUT}.seed": train.seed,
+        f"{keys.ROLLOUT}.tensor_model_parallel_size": 1,  # verl's own 2 halves the replicas, and fails on one GPU
         keys.MAX_MODEL_LEN: encoder.window,
         f"{keys.ROLLOUT}.agent.agent_loop_config_path": str(folder.path / AGENT_FILE),
         f"{keys.ROLLOUT}.agent.default_agent_loop": "memagent",
         "reward.num_workers": 0,  # the agent loop scores
-        "trainer.project_name": recipe.tracking.experiment,
-        "trainer.experiment_name": recipe.tracking.run_name or folder.path.name,
         "trainer.logger": ["console", "file"],  # the supervisor reads the file
         "trainer.total_epochs": 1 << 30,  # the number of steps ends a run
         "trainer.val_before_train": recipe.verl[keys.TEST_FREQ] > 0,
         keys.SAVE_FREQ: recipe.steps,
-        "trainer.max_actor_ckpt_to_keep": None,  # our trainer deletes, once a newer one was read back
         "trainer.default_local_dir": str(folder.checkpoints),
-        "trainer.resume_mode": "auto",
-        "trainer.v1.trainer_mode": "sync",  # the trainer that ours extends
         "+trainer.v1.memagent": {"folder": str(folder.path)},
     }
 
@@ -188,14 +182,11 @@ def _cuda(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
     flash = packed and importlib.util.find_spec("flash_attn") is not None
     micro_batch = max(MICRO_BATCH_TOKENS, 2 * encoder.window)
     return {
-        "trainer.device": "cuda",
-        keys.PACKED: True,
         # PyTorch's own attention keeps packed rows apart by their positions; the objective's test checks it.
         f"+{keys.MODEL}.override_config.attn_implementation": "flash_attention_2" if flash else "sdpa",
         keys.MICRO_BATCH: micro_batch,
         f"{keys.ROLLOUT}.log_prob_max_token_len_per_gpu": 2 * micro_batch,
         f"{keys.ROLLOUT}.gpu_memory_utilization": 0.6,
-        f"{keys.ROLLOUT}.tensor_model_parallel_size": 1,  # verl's own 2 halves the replicas, and fails on one GPU
         # A shard group is one machine: weights are gathered within it, and only gradients cross the network.
         f"{keys.ACTOR}.fsdp_config.fsdp_size": recipe.workers if recipe.nodes > 1 else -1,
     }
