@@ -10,7 +10,7 @@ import io
 import math
 import re
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -149,12 +149,12 @@ def page_of(progress: Progress) -> Page:
 
 
 def head(progress: Progress) -> Markup:
-    """Return the run's state, step, reward and warnings, and its error if it failed."""
+    """Return the run's state, step and reward, and its error if it failed."""
     status = progress.status
     return render(
         "panel/run_head.html",
         status=status,
-        outcome=outcome(status),
+        outcome=outcome(status).removeprefix(f"{status.state}: "),
         stopping=progress.stopping,
         left=[time_left(due - time.time()) for due in progress.due],
         folder=display(progress.folder),
@@ -185,15 +185,19 @@ def _drawn(charts: Mapping[str, Mapping[str, Sequence[tuple[int, float]]]]) -> b
     for number, (title, lines) in enumerate(charts.items(), start=1):
         ax = figure.add_subplot(rows, _COLUMNS, number)
         colours = colours_of(lines)
+        ends = Counter(name.rpartition("/")[2] for name in lines)
         for name, points in lines.items():
             steps, values = zip(*points, strict=True)
-            ax.plot(steps, values, ".-", color=colours[name], linewidth=1, markersize=4, label=name)
-        ax.set_title(f"{title}: {' '.join(f'{points[-1][1]:.3g}' for points in lines.values())}", fontsize=9)
+            end = name.rpartition("/")[2]
+            words = title if len(lines) == 1 else end if ends[end] == 1 else name
+            label = f"{words} {values[-1]:.3g}"
+            ax.plot(steps, values, ".-", color=colours[name], linewidth=1, markersize=4, label=label)
+        ax.set_title(title if len(lines) > 1 else label, fontsize=9)
         ax.tick_params(labelsize=7)
         ax.grid(alpha=0.3)
         ax.xaxis.get_major_locator().set_params(integer=True)
         if len(lines) > 1:
-            ax.legend(fontsize=6, loc="best")
+            ax.legend(fontsize=6, loc="best", framealpha=0.6)
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=90)
     return file.getvalue()
