@@ -29,6 +29,7 @@ from memagent_lib.system import cores, multiplies
 if TYPE_CHECKING:
     import torch
 
+WIDTHS = 32  # of batches; with any width, memory grew by 4 GB in 580 steps of SmolLM2-135M on a CPU, now not at all
 LEAST_LR = 0.1  # of the peak; the rate falls to it along a line
 RECIPE_FILE = "recipe.json"
 FREE = ("model.device", "sft.save_steps", "sft.threads", "tracking.")  # what may differ when a run is resumed
@@ -238,10 +239,14 @@ def _arguments(recipe: SftRecipe, out: Path, on_cpu: bool) -> Any:
 
 
 def _padded(batch: Sequence[Mapping[str, list[int]]], pad: int) -> dict[str, torch.Tensor]:
-    """Pad a batch on the left, so that all replies end at the same position and the head computes only the replies."""
+    """Pad a batch on the left, so that all replies end at the same position and the head computes only the replies.
+
+    The width is a multiple of :data:`WIDTHS`.
+    """
     import torch
 
-    width = max(len(row["prompt"]) + len(row["reply"]) for row in batch)
+    longest = max(len(row["prompt"]) + len(row["reply"]) for row in batch)
+    width = -(-longest // WIDTHS) * WIDTHS
     replies = max(len(row["reply"]) for row in batch)
     ids = torch.full((len(batch), width), pad)
     mask = torch.zeros_like(ids)
