@@ -20,7 +20,7 @@ from itertools import count
 from typing import Any
 
 from memagent_lib.backends.interface import BackendError, BackendUnavailable, Sampling, require_room
-from memagent_lib.backends.model_shape import config_of, end_tokens, kv_bytes
+from memagent_lib.backends.model_shape import config_of, end_tokens, kv_bytes, shape_of
 from memagent_lib.prompts import Request
 from memagent_lib.system import leave_room_for_sockets
 from memagent_lib.tokenizer import Tokenizer
@@ -30,7 +30,6 @@ CPU_KV_CACHE_BYTES = 1 << 30
 KV_CACHE_VARIABLE = "VLLM_CPU_KVCACHE_SPACE"
 SPARE_TOKENS = 128  # the cache is cut into blocks, and one of them holds nothing
 CPU_SETTINGS = {
-    "dtype": "float32",  # half precision is emulated on most CPUs: slower there and not what the policy was trained in
     "enforce_eager": True,  # compiling takes longer to start than it saves on most jobs; measured 13 % faster turns
     "kv_cache_memory_bytes": CPU_KV_CACHE_BYTES,
     "max_num_seqs": 256,
@@ -142,12 +141,21 @@ def _start(model: str, window: int | None, needed_window: int, threads: int | No
     if window is not None:
         settings["max_model_len"] = window
     if current_platform.is_cpu():
-        return ThreadEngine(settings | CPU_SETTINGS | cpu_cache(model, window, needed_window) | options, threads)
+        settings |= CPU_SETTINGS | {"dtype": cpu_dtype(model)} | cpu_cache(model, window, needed_window)
+        return ThreadEngine(settings | options, threads)
     from vllm import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 
     leave_room_for_sockets()
     return AsyncLLM.from_engine_args(AsyncEngineArgs(**settings | options))
+
+
+def cpu_dtype(model: str) -> str:
+    """Return the type of numbers in which a CPU computes a model, as in the rollouts of its training."""
+    try:
+        return shape_of(model).cpu_dtype
+    except (ValueError, AttributeError):  # a kind of model that only vLLM knows
+        return "float32"
 
 
 def cpu_cache(model: str, window: int | None, needed_window: int) -> dict[str, int]:
@@ -161,7 +169,7 @@ def cpu_cache(model: str, window: int | None, needed_window: int) -> dict[str, i
     try:
         config = config_of(model).get_text_config()
         longest = config.max_position_embeddings
-        token_bytes = 2 * kv_bytes(config)  # in float32
+        token_bytes = 2 * kv_bytes(config)  # in float32, so that a window does not depend on the processor
     except (ValueError, AttributeError):  # a kind of model that only vLLM knows
         return {}
     settings = {}

@@ -15,12 +15,11 @@ from memagent_lib.backends import ModelShape, shape_of
 from memagent_lib.prompts import Encoder
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.verl import verl_keys as keys
-from memagent_lib.system import cores, machine_bytes, multiplies
+from memagent_lib.system import cores, machine_bytes
 
 PRECISION = f"{keys.ACTOR}.fsdp_config.mixed_precision"
 LARGEST_BUCKET_MB = 2048
 MOST_SERVERS = 2  # of a worker: each needs memory for vLLM and a cache
-HALF_FROM = 30_000_000  # parameters: a smaller model spends its time outside of matrix products
 FLOAT = 4
 HALF = 2
 MICRO_BATCHES = (8192, 4096, 2048, 1024)  # from 1,024 tokens down, an update becomes slow rather than smaller
@@ -46,7 +45,7 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
     """Return verl's settings for a CPU by dotted name, in addition to the settings for every device."""
     shape = shape_of(recipe.model.path)
     # An update of SmolLM2-135M is 1.6 times faster in bf16; the optimizer's weights stay in fp32.
-    half = shape.parameters >= HALF_FROM and multiplies("bfloat16")
+    half = shape.cpu_dtype == "bfloat16"
     fit = choose_fit(recipe, shape, encoder.window, half, machine_bytes())
     return {
         "trainer.device": "cpu",
@@ -65,7 +64,7 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         f"+{PRECISION.replace('.actor.', '.ref.')}": f"${{{PRECISION}}}",  # else the reference would compute in bf16
         keys.MICRO_BATCH: fit.micro_batch_tokens,
         "actor_rollout_ref.ref.fsdp_config.use_torch_compile": False,
-        f"{keys.ROLLOUT}.dtype": "bfloat16" if half else "float32",
+        f"{keys.ROLLOUT}.dtype": shape.cpu_dtype,
         f"{keys.ROLLOUT}.enforce_eager": True,  # CPU vLLM has neither graphs nor a sleep mode
         # A step with part of a prompt fails on a CPU ("CPU Generator does not use offset"), so no prompt is split.
         f"{keys.ROLLOUT}.enable_chunked_prefill": False,
