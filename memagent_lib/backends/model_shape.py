@@ -65,7 +65,7 @@ class ModelShape:
     def cpu_dtype(self) -> str:
         """The type of numbers in which a CPU samples from the model fastest.
 
-        With AMX, readings of SmolLM2-135M take 0.55 of the time in bfloat16 and have the same scores.
+        On two cores with AMX, SmolLM2-135M read 64 documents in 72 s in bfloat16 and 114 in float32, start included.
         """
         return "bfloat16" if self.parameters >= HALF_FROM and multiplies("bfloat16") else "float32"
 
