@@ -47,25 +47,25 @@ ROWS = (
 RANK = {room: rank for rank, row in enumerate(ROWS) for room in row}
 # The code lines that a room may have. They trade with each other; the sum stays.
 BUDGET = {
-    "modules at the root": 2_392,
+    "modules at the root": 2_388,
     "readers": 338,
-    "backends": 1_058,
-    "models": 381,
+    "backends": 1_068,
+    "models": 380,
     "scoring": 678,
     "diagnostics": 539,
     "data": 2_252,
     "evaluation": 1_203,
     "documents": 1_090,
     "tracking": 810,
-    "rl": 2_686,
-    "sft": 475,
-    "inspector": 742,
+    "rl": 2_653,
+    "sft": 474,
+    "inspector": 744,
     "plots": 469,
-    "panel": 381,
+    "panel": 385,
     "sweeps": 510,
     "serve": 365,
     "publishing": 147,
-    "cli": 1_204,
+    "cli": 1_207,
 }
 NO_CODE = {
     tokenize.COMMENT,
