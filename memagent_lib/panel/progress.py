@@ -10,7 +10,7 @@ import io
 import math
 import re
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -185,11 +185,10 @@ def _drawn(charts: Mapping[str, Mapping[str, Sequence[tuple[int, float]]]]) -> b
     for number, (title, lines) in enumerate(charts.items(), start=1):
         ax = figure.add_subplot(rows, _COLUMNS, number)
         colours = colours_of(lines)
-        ends = Counter(name.rpartition("/")[2] for name in lines)
-        for name, points in lines.items():
+        ends = [name.rpartition("/")[2] for name in lines]
+        for end, (name, points) in zip(ends, lines.items(), strict=True):
             steps, values = zip(*points, strict=True)
-            end = name.rpartition("/")[2]
-            words = title if len(lines) == 1 else end if ends[end] == 1 else name
+            words = title if len(lines) == 1 else end if ends.count(end) == 1 else name
             label = f"{words} {values[-1]:.3g}"
             ax.plot(steps, values, ".-", color=colours[name], linewidth=1, markersize=4, label=label)
         ax.set_title(title if len(lines) > 1 else label, fontsize=9)

@@ -107,8 +107,8 @@ def length_penalty(reply_tokens: int, limit: int, buffer: float) -> float:
 def rows_by_rollout(keys: Sequence[str]) -> dict[tuple[str, str], list[int]]:
     """Map each (prompt, rollout) to the positions of its rows in ``keys``, in the order of its turns."""
     rows: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for position in sorted(range(len(keys)), key=lambda at: RowName.of(keys[at])):
-        rows[RowName.of(keys[position])[:2]].append(position)
+    for row, position in sorted((RowName.of(key), position) for position, key in enumerate(keys)):
+        rows[row[:2]].append(position)
     return rows
 
 

@@ -130,7 +130,7 @@ def test_committed_files_are_small_and_name_no_machine() -> None:
     others = {name: size for name, size in sizes.items() if name not in adapters}
     assert all(sizes[name] < 12_000_000 for name in adapters)
     assert max(others.values()) < 4_000_000
-    assert sum(sizes[name] for name in binary if name not in adapters) < 6_200_000
+    assert sum(sizes[name] for name in binary if name not in adapters) < 6_100_000
     assert max(size for name, size in others.items() if name not in binary) < 100_000
     assert not [name for name in sizes if " " in name]
     here = str(Path(sys.prefix).parent) + "/"
