@@ -81,13 +81,12 @@ def lab(port: int, mlflow_port: int) -> None:
         for server in both:
             print(f"{server.name:<13}{server.page}")
         print("Ctrl-C stops both; a training run that you started continues.", flush=True)
-        try:
-            while True:
-                for server in both:
-                    server.require_running()
-                time.sleep(0.5)
-        except KeyboardInterrupt:  # the usual way to end this verb
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would leave a server running
+        interrupts: list[int] = []
+        signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))  # a second one changes nothing
+        while not interrupts:
+            for server in both:
+                server.require_running()
+            time.sleep(0.5)
 
 
 @dataclass(frozen=True, slots=True)
