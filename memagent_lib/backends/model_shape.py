@@ -12,7 +12,6 @@ from memagent_lib.errors import MissingFile
 from memagent_lib.models import find_model
 from memagent_lib.system import multiplies
 from memagent_lib.tokenizer import Tokenizer
-from memagent_lib.trace import Turn
 
 HALF_FROM = 30_000_000  # parameters: a smaller model spends its time outside of matrix products
 
@@ -79,23 +78,6 @@ class ModelShape:
         keys_and_values = 2 * (self.hidden + self.kv_width)
         mlp = 3 * (self.hidden + self.ffn)
         return rank * self.layers * (queries_and_output + keys_and_values + mlp)
-
-    def turn_flops(self, tokens: float, replied: float, cached: float = 0.0) -> float:
-        """Return the FLOPs of a turn of ``tokens`` tokens, the last ``replied`` of which are the reply.
-
-        The first ``cached`` tokens cost nothing. Without a cache, the cost is ``2 B s + 2 L a s^2 + 2 V d r`` for ``s``
-        tokens (``r`` of them in the reply), ``B`` parameters in the body, ``L`` layers whose heads are together ``a``
-        wide, hidden vectors of width ``d`` and a vocabulary of ``V``, which is scored only for the tokens of the reply.
-        """
-        attention = self.layers * self.attention * (tokens**2 - cached**2)
-        return 2 * (self.body * (tokens - cached) + attention + self.vocabulary * self.hidden * replied)
-
-    def flops_of(self, turn: Turn) -> float:
-        """Return the :meth:`turn_flops` of a recorded turn, with those of replies that were turned away."""
-        return sum(
-            self.turn_flops(reply.prompt_tokens + reply.reply_tokens, reply.reply_tokens, reply.cached_tokens)
-            for reply in turn.attempts
-        )
 
     @property
     def saved_width(self) -> int:

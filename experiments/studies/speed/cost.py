@@ -1,6 +1,6 @@
 """Compare the cost of reading with a memory and of the whole document in one prompt, by length, on one engine.
 
-A decoder spends ``F(s)`` FLOPs on a prompt and reply of ``s`` tokens (:meth:`ModelShape.turn_flops`). A document of
+A decoder spends ``F(s)`` FLOPs on a prompt and reply of ``s`` tokens (:func:`turn_flops`). A document of
 ``n`` tokens costs about ``F(n)`` in one prompt, which grows with the square of ``n``. In chunks of ``c`` tokens it
 costs ``n / c`` times ``F`` of one turn, which grows linearly. The two costs are therefore equal at one length.
 """
@@ -18,8 +18,28 @@ from experiments.studies.speed.turns import Bench
 from memagent_lib.agent import Agent
 from memagent_lib.backends import ModelShape, Sampling, shape_of
 from memagent_lib.readers import reader_named
+from memagent_lib.trace import Turn
 
 SIDES = {"agent": "overwrite", "full": "full"}
+
+
+def turn_flops(shape: ModelShape, tokens: float, replied: float, cached: float = 0.0) -> float:
+    """Return the FLOPs of a turn of ``tokens`` tokens, the last ``replied`` of which are the reply.
+
+    The first ``cached`` tokens cost nothing. Without a cache, the cost is ``2 B s + 2 L a s^2 + 2 V d r`` for ``s``
+    tokens (``r`` of them in the reply), ``B`` parameters in the body, ``L`` layers whose heads are together ``a`` wide,
+    hidden vectors of width ``d`` and a vocabulary of ``V``, which is scored only for the tokens of the reply.
+    """
+    attention = shape.layers * shape.attention * (tokens**2 - cached**2)
+    return 2 * (shape.body * (tokens - cached) + attention + shape.vocabulary * shape.hidden * replied)
+
+
+def flops_of(shape: ModelShape, turn: Turn) -> float:
+    """Return the :func:`turn_flops` of a recorded turn, with those of replies that were turned away."""
+    return sum(
+        turn_flops(shape, reply.prompt_tokens + reply.reply_tokens, reply.reply_tokens, reply.cached_tokens)
+        for reply in turn.attempts
+    )
 
 
 def crossover(shape: ModelShape, chunk_tokens: int, turn_tokens: float, replied: float) -> float:
@@ -27,7 +47,7 @@ def crossover(shape: ModelShape, chunk_tokens: int, turn_tokens: float, replied:
 
     Each chunk takes a turn of ``turn_tokens``, of which ``replied`` are the reply. Neither side's answer is counted.
     """
-    per_token = shape.turn_flops(turn_tokens, replied) / chunk_tokens
+    per_token = turn_flops(shape, turn_tokens, replied) / chunk_tokens
     return (per_token - 2 * shape.body) / (2 * shape.layers * shape.attention)
 
 
@@ -46,7 +66,7 @@ async def cost(bench: Bench) -> Measured:
                 encoder = bench.encoder(chunk_tokens=length if side == "full" else None)
                 agent = Agent(encoder, backend, reader_named(reader))
                 took, trace = await bench.timed(lambda a=agent, t=text: a.aread(t, QUESTION))
-                counts = {"turns": len(trace.turns), "flops": sum(map(shape.flops_of, trace.turns))}
+                counts = {"turns": len(trace.turns), "flops": sum(flops_of(shape, turn) for turn in trace.turns)}
                 rows.append({"round": round_, "side": side, "length": length, **counts, **took._asdict()})
                 memories += [turn.reply for turn in trace.turns[1:-1]]
     turn = [sum(getattr(r, name) for r in memories) / len(memories) for name in ("prompt_tokens", "reply_tokens")]
