@@ -36,15 +36,13 @@ endif
 demo: $(READY)
 	$(BIN)/memagent demo
 
-# A pre-trained model on real prose, before and after reinforcement learning; experiments/studies/prose/README.md.
+# A pre-trained model on real prose: this machine's readings on the study's figure; experiments/studies/prose/README.md.
 PROSE := experiments/studies/prose
 prose: $(READY)
-	@for adapter in warm_start trained; do test -d $(PROSE)/$$adapter || { \
-		echo "make prose: $(PROSE)/$$adapter is missing; train it as $(PROSE)/README.md says"; exit 1; }; done
 	$(BIN)/memagent model smollm2
 	$(BIN)/memagent sweep $(PROSE)/show.toml
 	@cat runs/prose/show/accuracy.csv
-	@echo "figure   runs/prose/show/accuracy.png"
+	@echo "figure  " && $(BIN)/python -m experiments.studies.prose runs/prose/show/results
 	@echo "page     runs/prose/show/reading.html"
 	@echo "memories runs/prose/show/memory.html"
 

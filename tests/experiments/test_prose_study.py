@@ -1,17 +1,20 @@
-"""The study of prose: what becomes of a policy's own notes."""
+"""The study of prose: what becomes of a policy's own notes, and its figure."""
 
 from __future__ import annotations
 
 import re
+from itertools import product
 
+import pandas as pd
 import pytest
 from pocket import TRAINED
 
+from experiments.studies.prose.__main__ import TASKS, figure
 from experiments.studies.prose.own_notes import HERE, OwnNotes, mended
 from memagent_lib.agent import open_agent
 from memagent_lib.backends import Scripted
 from memagent_lib.data import make
-from memagent_lib.evaluation import evaluate
+from memagent_lib.evaluation import evaluate, rate_of, read_rows
 from memagent_lib.readers import READERS
 from memagent_lib.sft import lessons_from_traces
 from memagent_lib.text import Tokenizer
@@ -62,3 +65,34 @@ def test_a_policy_that_names_the_right_person_and_makes_up_the_rest_gives_exact_
     for prompt, reply in lessons_from_traces(results, READERS["overwrite"], {}):
         document = examples[prompt.question].document
         assert reply.startswith("\\boxed{") or reply == "(none)" or reply.partition(": ")[2] in document
+
+
+def rows(scores, n):
+    """Return ``n`` rows a task and length in chunks, of which the share in ``scores`` is right."""
+    cells = [{"task": task, "chunks": chunks, "share": share} for (task, chunks), share in scores.items()]
+    made = [
+        cell | {"example": f"{cell['chunks']}-{i}", "score": float(i < cell["share"] * n)}
+        for cell, i in product(cells, range(n))
+    ]
+    return pd.DataFrame(made).assign(policy="trained", reader="overwrite", document="d")
+
+
+def test_the_figure_has_what_was_read_here_as_dots_on_the_saved_lines():
+    saved = rows({(f"prose_{task}", chunks): 0.5 for task in ("hop", "unstated", "needle") for chunks in (2, 8)}, n=4)
+    own = rows({("prose_needle", 2): 0.75, ("prose_needle", 8): 0.25, ("prose_hop", 2): 1}, n=8)
+    blind = own.assign(reader="blind", score=0.0)
+    panels = figure(saved, pd.concat([own, blind])).figure.axes
+    assert [panel.get_title(loc="left").strip() for panel in panels] == ["prose needle", "prose hop"]
+    dots = [[tuple(each.lines[0].get_xydata()[0]) for each in panel.containers] for panel in panels]
+    assert dots == [[(2, 0.75), (8, 0.25)], [(2, 1)]]
+    assert all("here, n = 8" in {note.get_text() for note in panel.texts} for panel in panels)
+
+
+def test_the_readme_has_the_saved_scores():
+    saved = read_rows(HERE / "scores")
+    trained = saved[(saved["policy"] == "trained") & (saved["reader"] == "overwrite") & saved["task"].isin(TASKS)]
+    rates = [rate_of(cell) for _, cell in trained.groupby(["task", "chunks"])]
+    cells = [f"**{100 * rate.value:.0f} [{100 * rate.low:.0f}, {100 * rate.high:.0f}]**" for rate in rates]
+    assert len(cells) >= 6
+    text = (HERE / "README.md").read_text(encoding="utf-8")
+    assert [cell for cell in cells if cell not in text] == []

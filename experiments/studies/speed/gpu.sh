@@ -4,6 +4,7 @@
 #     experiments/studies/speed/gpu.sh [FOLDER [PART ...]]        runs/gpu, and all parts in order
 #
 #   prepare   the model and the study's data, which need no GPU: run this part before the machine is paid for
+#   warm      the warm start of the study of prose; MODEL names another model or adapter to train, and leaves it out
 #   recipe    experiments/recipes/smollm2_1gpu.toml for STEPS steps (16)
 #   step      a training step part by part, ours beside verl's own loop
 #   order     chunk before memory beside memory before chunk, at the shape of a 7B model
@@ -15,12 +16,12 @@ cd "$(dirname "$0")/../../.."
 
 out=${1:-runs/gpu}
 shift || true
-parts=${*:-prepare recipe step order}
+parts=${*:-prepare warm recipe step order}
 bin=${BIN:-.venv/bin}
 device=${DEVICE:-cuda}
 steps=${STEPS:-16}
 prose=experiments/studies/prose
-warm=${MODEL:-$prose/warm_start}
+warm=${MODEL:-runs/prose/warm/model}
 speed="$bin/python -m experiments.studies.speed"
 
 # Run a command with a limit in seconds, its output in the part's log; add its status and time to the summary.
@@ -38,6 +39,7 @@ limited() {
 prepare() {
     limited prepare 300 "$bin/memagent" model smollm2
     for task in needle update hop; do
+        documents sft $task 300 2 100
         # Both changes of a value do not fit into one chunk.
         [ $task = update ] || documents train1 $task 600 1 300
         documents train $task 400 2 200
@@ -50,6 +52,11 @@ prepare() {
 documents() {
     limited prepare 60 "$bin/memagent" data "prose_$2" --n "$3" --chunks "$4" --seed "$5" --model smollm2 \
         --out "runs/prose/$1_$2.parquet"
+}
+
+warm() {
+    [ -n "${MODEL:-}" ] || limited warm 240 "$bin/memagent" sft $prose/warm_start.toml --out runs/prose/warm \
+        "model.device=$device" --resume
 }
 
 recipe() {
@@ -68,13 +75,14 @@ order() {
 
 for part in $parts; do
     case $part in
-    prepare | recipe | step | order) ;;
-    *) echo "no part $part; choose from prepare, recipe, step, order" >&2 && exit 2 ;;
+    prepare | warm | recipe | step | order) ;;
+    *) echo "no part $part; choose from prepare, warm, recipe, step, order" >&2 && exit 2 ;;
     esac
 done
 case " $parts " in
+*" warm "*) ;;
 *" recipe "* | *" step "*)
-    [ -n "${MODEL:-}" ] || [ -e "$warm" ] || { echo "$warm is missing; MODEL names another model or adapter to train" >&2; exit 2; } ;;
+    [ -n "${MODEL:-}" ] || [ -e "$warm" ] || { echo "$warm is missing: the part warm makes it; MODEL names another model" >&2; exit 2; } ;;
 esac
 mkdir -p "$out"
 {
