@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import product
 
 import pandas as pd
 import pytest
@@ -69,10 +68,10 @@ def test_a_policy_that_names_the_right_person_and_makes_up_the_rest_gives_exact_
 
 def rows(scores, n):
     """Return ``n`` rows a task and length in chunks, of which the share in ``scores`` is right."""
-    cells = [{"task": task, "chunks": chunks, "share": share} for (task, chunks), share in scores.items()]
     made = [
-        cell | {"example": f"{cell['chunks']}-{i}", "score": float(i < cell["share"] * n)}
-        for cell, i in product(cells, range(n))
+        {"task": task, "chunks": chunks, "example": f"{chunks}-{i}", "score": float(i < share * n)}
+        for (task, chunks), share in scores.items()
+        for i in range(n)
     ]
     return pd.DataFrame(made).assign(policy="trained", reader="overwrite", document="d")
 
