@@ -7,6 +7,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,7 @@ def sqlite_file(uri: str) -> Path | None:
 def prepare(uri: str) -> None:
     """Make a store ready for use, or raise :class:`TrackingError`.
 
-    A SQLite store gets its tables, and write-ahead logging, with which readers do not block the writer.
+    A new SQLite store gets its tables, and write-ahead logging, with which readers do not block the writer.
     """
     file = sqlite_file(uri)
     if file:
@@ -58,9 +59,7 @@ def prepare(uri: str) -> None:
             raise TrackingError(f"the path of the MLflow store {file.parent} has a ? or %, which SQLAlchemy decodes")
         try:
             with lock_beside(file):
-                _make_tables(file)
-            with sqlite3.connect(file, timeout=30) as database:
-                database.execute("PRAGMA journal_mode=WAL")
+                _make(file)
         except (sqlite3.Error, OSError) as failure:
             raise TrackingError(f"the MLflow store {file} cannot be used: {failure}") from failure
     elif urlsplit(uri).username:
@@ -75,8 +74,8 @@ def prepare(uri: str) -> None:
         call(http_request, get_default_host_creds(uri), "/version", "GET", max_retries=0, timeout=10)
 
 
-def _make_tables(file: Path) -> None:
-    """Create a new store with all its tables in one step, because MLflow could never open one that is half made."""
+def _make(file: Path) -> None:
+    """Create a store in one step: MLflow cannot open one that is half made, nor SQLite switch the log of one in use."""
     if file.exists():
         return
     _quieten()
@@ -86,6 +85,8 @@ def _make_tables(file: Path) -> None:
     unfinished = file.with_name(f".{file.name}.part")
     unfinished.unlink(missing_ok=True)
     SqlAlchemyStore(f"sqlite:///{unfinished}", ARTIFACTS).engine.dispose()
+    with closing(sqlite3.connect(unfinished)) as database:
+        database.execute("PRAGMA journal_mode=WAL")
     unfinished.replace(file)
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from metric_history import history
 from ports import free_port
 
 from memagent_lib.tracking import Experiment, TrackingError, load_runs
+from memagent_lib.tracking.store import prepare, store_uri
 
 
 def test_a_store_that_is_locked_for_a_while_loses_nothing(workspace: Path) -> None:
@@ -59,6 +61,15 @@ def test_a_store_half_made_is_made_again_by_one_of_several(tmp_path: Path) -> No
     several = [opening() for _ in range(2)]
     assert [process.wait() for process in several] == [0, 0]
     assert len(load_runs(Experiment.open(tmp_path / "runs"))) == 2
+    with closing(sqlite3.connect(tmp_path / "runs/mlflow.db")) as database:
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_a_store_in_use_can_be_opened(workspace: Path) -> None:
+    with closing(sqlite3.connect(workspace / "mlflow.db", isolation_level=None)) as other:
+        other.execute("PRAGMA journal_mode=DELETE")  # SQLite does not wait to change it in a store that is written
+        other.execute("BEGIN IMMEDIATE")
+        prepare(store_uri(workspace))
 
 
 @pytest.mark.parametrize(
