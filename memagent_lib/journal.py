@@ -208,12 +208,14 @@ def records(path: str | Path) -> Iterator[dict[str, Any]]:
 
 def append_record(path: str | Path, key: str, record: Mapping[str, Any]) -> None:
     """Append one record to a file that several processes may write at the same time. :func:`records` reads it."""
-    # A short O_APPEND write is atomic on a local disk, so several processes need no lock.
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        os.write(handle, _encoded({"reading": key, "record": record}))
-    finally:
-        os.close(handle)
+    with open(path, "ab+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            if file.read() != b"\n":  # half a line, of a killed process or a full disk: the next would be glued to it
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
+        file.write(_encoded({"reading": key, "record": record}))
 
 
 def key_of(prompt: Prompt) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
+import threading
 import traceback
 from importlib import import_module, util
 from inspect import isclass, isroutine
@@ -20,6 +21,7 @@ from memagent_lib.errors import MissingFile, UserError, nearest, nearest_path
 from memagent_lib.paths import input_path, root, shipped
 
 SEPARATOR = ".py:"
+_IMPORTING = threading.RLock()  # else a second thread would find a module whose code is still running
 _IMPORTS = re.compile(rb"^\s*(?:from|import)\s.*", re.MULTILINE)
 
 
@@ -143,15 +145,16 @@ def _import_from_package(file: Path, name: str, above: Path) -> ModuleType:
 
 def _import_alone(file: Path) -> ModuleType:
     name = f"memagent_plugin_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"
-    if name not in sys.modules:
-        spec = util.spec_from_file_location(name, file)
-        module = util.module_from_spec(spec)
-        sys.modules[name] = module  # before its code runs: dataclasses look their module up
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[name]
-            raise
+    with _IMPORTING:
+        if name not in sys.modules:
+            spec = util.spec_from_file_location(name, file)
+            module = util.module_from_spec(spec)
+            sys.modules[name] = module  # before its code runs: dataclasses look their module up
+            try:
+                spec.loader.exec_module(module)
+            except BaseException:
+                del sys.modules[name]
+                raise
     return sys.modules[name]
 
 

@@ -6,6 +6,7 @@ They are made here, so no test downloads any.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -39,6 +40,9 @@ CORPUS = [
     "Question: What is the code of the bold owl?\nText: nothing\nMemory: nothing yet\n"
     "Write the new memory.\nWrite the answer.",
 ]
+
+# vLLM's server sets the root logger and its handlers to this level, else to ERROR: no later test would see a warning.
+os.environ["SAGEMAKER_CONTAINER_LOG_LEVEL"] = "WARNING"
 
 # The same examples on every machine, however busy it is.
 settings.register_profile("fixed", derandomize=True, deadline=None)

@@ -154,6 +154,8 @@ def test_records_of_a_growing_file_are_its_whole_lines(tmp_path):
     whole = (tmp_path / "r").read_bytes()
     (tmp_path / "r").write_bytes(whole + b'{"reading": "4", "rec')
     assert [r["n"] for r in records(tmp_path / "r")] == [0, 9, 2]
+    append_record(tmp_path / "r", "4", {"n": 4})
+    assert [r["n"] for r in records(tmp_path / "r")] == [0, 9, 2, 4]
     (tmp_path / "r").write_bytes(whole.replace(b'{"n": 0,', b'{"n": 0 '))
     with pytest.raises(JournalError, match="line 1 is damaged"):
         list(records(tmp_path / "r"))

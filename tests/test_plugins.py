@@ -1,6 +1,7 @@
 """Objects from a user's own files: which file, which module, and what is wrong with one that cannot be used."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -78,6 +79,12 @@ def test_a_file_that_cannot_be_used_is_explained_in_the_error(tmp_path, code, me
     for _ in range(2):  # a second try finds no half-imported module
         with pytest.raises(PluginError, match=message):
             load_plugin(f"{tmp_path}/mine.py:NAME")
+
+
+def test_a_second_thread_waits_for_a_file_whose_code_is_running(tmp_path):
+    (tmp_path / "mine.py").write_text("import time\ntime.sleep(0.2)\nvalue = 3\n")
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(load_plugin, [f"{tmp_path}/mine.py:value"] * 2)) == [3, 3]
 
 
 def test_an_entry_of_a_table_is_found_by_its_name(tmp_path):

@@ -72,7 +72,7 @@ class Transformers:
             # A second attempt has a sampling and a seed of its own, and so a batch of its own.
             first = [one for one in waiting if not one[0].attempt]
             batch = first[:BATCH] or waiting[:1]
-            self._waiting = [one for one in waiting if one not in batch]
+            self._waiting = waiting  # the batch too: whoever waits for it must not wait on after close
             replies: list[Any]
             try:
                 replies = await asyncio.to_thread(self._batch, [request for request, _ in batch])

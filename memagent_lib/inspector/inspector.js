@@ -327,16 +327,18 @@ class Side {
     return [...d.evidence.map((span) => [...span, "ma-evidence", "evidence"]), ...d.brought.map((span) => [...span, mark, `taken into memory: ${name}`])];
   }
 
-  // What is typed stays while the same turn is drawn again, as with another reading beside it.
+  // What is typed stays while the turn is drawn again, as with another reading beside it, or all of the inspector.
   editor(d) {
     if (this.detail === d) return this.edit;
     this.detail = d;
     const note = make("small");
     const text = make("textarea", { rows: 2, "aria-label": "memory to read on with" });
     const run = make("button", { class: "ma-main" }, "Read on with this memory");
-    const box = make("div", { class: "ma-edit", hidden: true }, text, run, note);
-    text.value = d.after;
-    const open = make("button", { onclick: () => { box.hidden = !box.hidden; text.focus(); } }, "Edit this memory and read on");
+    const draft = (this.view.source.drafts[`${this.key} ${d.turn}`] ??= { text: d.after, hidden: true });
+    const box = make("div", { class: "ma-edit", hidden: draft.hidden }, text, run, note);
+    text.value = draft.text;
+    text.addEventListener("input", () => { draft.text = text.value; });
+    const open = make("button", { onclick: () => { box.hidden = draft.hidden = !box.hidden; text.focus(); } }, "Edit this memory and read on");
     run.addEventListener("click", async () => {
       run.disabled = true;
       note.textContent = " reading… (the first time, the model has to be loaded)";
@@ -775,6 +777,7 @@ function fromKernel(model, el, onGone) {
   return {
     catalog: model.get("catalog"),
     state: model.get("state"),
+    drafts: (model.drafts ??= {}), // for whatever draws this model next, too
     story: (key) => once({ what: "story", key }, saved().stories[key]),
     detail: (key, turn) => once({ what: "detail", key, turn }, saved().details[key]?.[turn]),
     phrases: (key) => once({ what: "phrases", key }, saved().phrases[key]),

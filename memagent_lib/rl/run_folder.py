@@ -190,23 +190,23 @@ class RunFolder:
         step_s = mean(times[:-1] or times)
         return rows[-1]["time"] + step_s, rows[-1]["time"] + step_s * (steps - rows[-1]["step"])
 
-    def lock(self) -> int:
+    def lock(self, how: int = fcntl.LOCK_EX) -> int:
         """Lock the run and return the lock's descriptor; processes that inherit it hold the lock too.
 
         Raises ``BlockingIOError`` if another process holds the lock.
         """
         handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, how | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(handle)
             raise
         return handle
 
     def locked(self) -> bool:
-        # flock has no query, so the lock is taken and released at once.
+        # flock has no query: a shared lock is taken and released at once. Two that ask do not see each other's.
         try:
-            os.close(self.lock())
+            os.close(self.lock(fcntl.LOCK_SH))
         except BlockingIOError:
             return True
         return False

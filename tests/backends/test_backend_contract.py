@@ -5,6 +5,8 @@ A new entry fails here until the fixture ``backend`` knows how to open it.
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -53,6 +55,18 @@ def _requests(tokenizer, max_tokens: int) -> list[Request]:
 
 def _complete(backend: Backend, requests: list[Request]) -> list[Reply]:
     return run_sync(gather(backend.complete(request) for request in requests))
+
+
+async def test_closing_during_a_batch_leaves_nobody_waiting(model_folder, tokenizer, monkeypatch):
+    backend = open_backend("transformers", model_folder)
+    running = threading.Event()
+    monkeypatch.setattr(backend, "_batch", lambda requests: running.wait(60))
+    reply = asyncio.create_task(backend.complete(_requests(tokenizer, 9)[0]))
+    await asyncio.sleep(0.1)
+    await backend.close()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(reply, 20)
+    running.set()
 
 
 def test_greedy_replies_are_the_same_alone_and_side_by_side(backend, tokenizer):

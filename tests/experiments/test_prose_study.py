@@ -9,7 +9,7 @@ import pytest
 from pocket import TRAINED
 
 from experiments.studies.prose.__main__ import TASKS, figure
-from experiments.studies.prose.own_notes import HERE, OwnNotes, mended
+from experiments.studies.prose.own_notes import HERE, OwnNotes, corrected
 from memagent_lib.agent import open_agent
 from memagent_lib.backends import Scripted
 from memagent_lib.data import make
@@ -40,14 +40,14 @@ CLERK = "Paul Hart: If you need a clerk, send for Paul Hart."
     ],
 )
 def test_a_note_becomes_the_statement_about_the_same_person_that_is_most_like_it(reply, memory, expected):
-    assert mended(reply, memory, CHUNK) == expected
+    assert corrected(reply, memory, CHUNK) == expected
 
 
 def test_linked_statements_are_noted_too():
     chunk = "Ida Cole has room 3. By trade Max Ford is a tailor. It bends."
     notes = [LINK, "Max Ford: By trade Max Ford is a tailor."]
-    assert mended(LINK, LINK, chunk, linked=True) == notes
-    assert mended(LINK, " ".join(notes), "It bends.", linked=True) == notes
+    assert corrected(LINK, LINK, chunk, linked=True) == notes
+    assert corrected(LINK, " ".join(notes), "It bends.", linked=True) == notes
 
 
 @pytest.mark.parametrize("task", ["prose_needle", "prose_unstated"])

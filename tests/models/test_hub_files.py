@@ -65,7 +65,6 @@ def test_a_hub_name_has_the_settings_of_its_repository(hub, monkeypatch):
 
 def test_settings_that_cannot_be_had_are_one_warning(hub, monkeypatch, caplog):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    caplog.set_level("WARNING", "memagent_lib")
     assert AgentSettings.load("me/trained") == AgentSettings()
     (record,) = caplog.records
     assert "me/trained" in record.getMessage()

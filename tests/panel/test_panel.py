@@ -146,9 +146,9 @@ def test_the_live_panel_follows_the_files_and_the_selection(running: RunFolder, 
     add_step(running, 4, **{"critic/score/mean": 1.0})
     running.write_status(TrainingStatus(state=TrainingState.FINISHED, step=4, steps=4))
     eventually(lambda: "finished" in panel.head.value and len(panel.list.options) == 4)
-    assert panel.curves.value != curves
+    eventually(lambda: panel.curves.value != curves)
     eventually(lambda: panel.list.options[panel.list.index].startswith("✓ step 3"))
-    assert (panel.stop.disabled, panel.resume.disabled) == (True, True)
+    eventually(lambda: (panel.stop.disabled, panel.resume.disabled) == (True, True))
     panel.close()
 
 

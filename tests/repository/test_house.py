@@ -47,16 +47,16 @@ ROWS = (
 RANK = {room: rank for rank, row in enumerate(ROWS) for room in row}
 # The code lines that a room may have. They trade with each other; the sum stays.
 BUDGET = {
-    "modules at the root": 2_388,
+    "modules at the root": 2_394,
     "readers": 338,
-    "backends": 1_068,
+    "backends": 1_061,
     "models": 380,
     "scoring": 678,
     "diagnostics": 539,
     "data": 2_252,
     "evaluation": 1_203,
     "documents": 1_090,
-    "tracking": 810,
+    "tracking": 811,
     "rl": 2_653,
     "sft": 474,
     "inspector": 744,

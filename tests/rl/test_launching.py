@@ -1,6 +1,7 @@
 """What cannot work is refused before any process is started."""
 
 import dataclasses
+import fcntl
 import json
 import os
 import shutil
@@ -126,6 +127,9 @@ def test_a_refused_run_does_not_stop_the_active_one_at_exit(config, tmp_path, mo
     with pytest.raises(RunError, match="attach to it"):
         launch(config, folder.path, stop_at_exit=True)
     os.close(lock)
+    asked = folder.lock(fcntl.LOCK_SH)  # by a panel, which asks every second whether the run lives
+    assert folder.status().state is TrainingState.DIED
+    os.close(asked)
     assert at_exit == []
     starts(config, tmp_path / "own", stop_at_exit=True)
     assert len(at_exit) == 1

@@ -18,10 +18,9 @@ folder = RunFolder(Path(sys.argv[1]))
 lock = folder.lock()
 folder.write_status(TrainingStatus(state=TrainingState.STARTING, steps=9))
 print("started", flush=True)
-time.sleep(1)
-folder.write_status(TrainingStatus(state=TrainingState.RUNNING, steps=9, pid=os.getpid()))
 while not folder.stop_request.exists():
     time.sleep(0.1)
+folder.write_status(TrainingStatus(state=TrainingState.RUNNING, steps=9, pid=os.getpid()))
 folder.write_status(TrainingStatus(state=TrainingState.STOPPED, step=1, steps=9))
 """
 
