@@ -1,4 +1,4 @@
-"""Have a policy read with its notes mended into exact copies, as lessons for ``memagent sft``.
+"""Have a policy read with its notes corrected to exact copies, as lessons for ``memagent sft``.
 
 Reinforcement learning teaches a small model whom to note, and unteaches it to copy what is said of them. Here the
 policy's own note decides about whom; the words after the name become those of the statement that names them, in the
@@ -37,7 +37,7 @@ PERSON = "[A-Z][a-z]+ [A-Z][a-z]+"
 _NOTE = re.compile(rf"{PERSON}: .*?(?=\s{PERSON}: |$)", re.DOTALL)
 
 
-def mended(reply: str, memory: str, chunk: str, linked: bool = False) -> list[str]:
+def corrected(reply: str, memory: str, chunk: str, linked: bool = False) -> list[str]:
     """Return the notes of a reply as exact copies, each once; without one, those of the old ``memory``.
 
     With ``linked``, statements that name somebody whom these notes name are noted too.
@@ -65,7 +65,7 @@ def _names(statement: str, person: str) -> bool:
 
 @dataclass
 class OwnNotes:
-    """A backend whose replies are those of ``backend``, mended. ``examples`` are by their question."""
+    """A backend whose replies are those of ``backend``, corrected. ``examples`` are by their question."""
 
     backend: Backend
     tokenizer: Tokenizer
@@ -85,12 +85,12 @@ class OwnNotes:
         reply = await self.backend.complete(request)
         reads = _READS.search(request.text)
         text = self._memory(reads, reply.text, request.max_tokens) if reads else self._answer(request.text)
-        self.replies["as it was" if text == reply.text.strip() else "mended"] += 1
+        self.replies["as it was" if text == reply.text.strip() else "corrected"] += 1
         return replace(reply, text=text, finish_reason="stop")
 
     def _memory(self, reads: re.Match[str], reply: str, limit: int) -> str:
-        """Return the mended memory, without its last notes where it and its end token would be over the limit."""
-        notes = mended(reply, reads["memory"], reads["chunk"], self.linked)
+        """Return the corrected memory, without its last notes where it and its end token would be over the limit."""
+        notes = corrected(reply, reads["memory"], reads["chunk"], self.linked)
         while notes and self.tokenizer.count(" ".join(notes)) >= limit:
             notes.pop()
         return " ".join(notes) or EMPTY
