@@ -126,7 +126,8 @@ def _load(file: Path) -> ModuleType:
     try:
         if package:
             return _import_from_package(file, ".".join([*package, file.stem]), folder)
-        return _import_alone(file)
+        with _IMPORTING:
+            return _import_alone(file)
     except PluginError:
         raise
     except Exception as failure:  # whatever the user's code raises
@@ -145,16 +146,15 @@ def _import_from_package(file: Path, name: str, above: Path) -> ModuleType:
 
 def _import_alone(file: Path) -> ModuleType:
     name = f"memagent_plugin_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"
-    with _IMPORTING:
-        if name not in sys.modules:
-            spec = util.spec_from_file_location(name, file)
-            module = util.module_from_spec(spec)
-            sys.modules[name] = module  # before its code runs: dataclasses look their module up
-            try:
-                spec.loader.exec_module(module)
-            except BaseException:
-                del sys.modules[name]
-                raise
+    if name not in sys.modules:
+        spec = util.spec_from_file_location(name, file)
+        module = util.module_from_spec(spec)
+        sys.modules[name] = module  # before its code runs: dataclasses look their module up
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
     return sys.modules[name]
 
 

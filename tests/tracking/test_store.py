@@ -48,17 +48,20 @@ def test_runs_that_log_the_same_data_and_tags_at_once_all_have_them(workspace: P
         assert list(pool.map(log, runs)) == [len(files)] * len(runs)
 
 
-def test_a_store_half_made_is_made_again_by_one_of_several(workspace: Path) -> None:
+def test_a_store_half_made_is_made_again_by_one_of_several(tmp_path: Path) -> None:
     def opening() -> subprocess.Popen:
-        code = f"from memagent_lib.tracking import Experiment; Experiment.open({str(workspace)!r}).start('one')"
+        code = f"from memagent_lib.tracking import Experiment; Experiment.open({str(tmp_path / 'runs')!r}).start('one')"
         return subprocess.Popen([sys.executable, "-c", code])
 
-    half = (workspace / "mlflow.db").rename(workspace / ".mlflow.db.part")
-    half.write_bytes(half.read_bytes()[:50_000])  # as a killed process leaves it
+    with opening() as killed:
+        while not any(part.stat().st_size for part in tmp_path.glob("runs/.mlflow.db.part")):
+            assert killed.poll() is None
+        killed.kill()
+    assert not (tmp_path / "runs/mlflow.db").exists()
     several = [opening() for _ in range(2)]
     assert [process.wait() for process in several] == [0, 0]
-    assert len(load_runs(Experiment.open(workspace))) == 2
-    with closing(sqlite3.connect(workspace / "mlflow.db")) as database:
+    assert len(load_runs(Experiment.open(tmp_path / "runs"))) == 2
+    with closing(sqlite3.connect(tmp_path / "runs/mlflow.db")) as database:
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 

@@ -3,7 +3,7 @@
 #
 #     experiments/studies/speed/gpu.sh [FOLDER [PART ...]]        runs/gpu, and all parts in order
 #
-#   prepare   the model and the study's data, which need no GPU: run this part before the machine is paid for
+#   prepare   the model and the study's data, which need no GPU
 #   warm      the warm start of the study of prose; MODEL names another model or adapter to train, and leaves it out
 #   recipe    experiments/recipes/smollm2_1gpu.toml for STEPS steps (16)
 #   step      a training step part by part, ours beside verl's own loop
