@@ -92,13 +92,12 @@ def _settings_file(model: str | Path) -> Path | None:
 
     Raises :class:`OSError` if that is not known, because the hub cannot be reached and the file is not in its cache.
     """
-    name = str(model)
-    path = paths.absolute(paths.model_path(name)) / SETTINGS_FILE
+    path = paths.input_path(model) / SETTINGS_FILE
     if path.is_file():
         return path
-    if looks_like_path(model) or not HUB_NAME.fullmatch(name):
+    if looks_like_path(model) or not HUB_NAME.fullmatch(str(model)):
         return None
-    return hub_file(name, SETTINGS_FILE)
+    return hub_file(str(model), SETTINGS_FILE)
 
 
 def chat_arguments(model: str, own: Mapping[str, Any]) -> dict[str, Any]:
@@ -241,11 +240,10 @@ class Agent:
         """
         if not isinstance(question, str) or not question.strip():
             raise ValueError(f"the question must be a text, got {question!r}")
-        if previous is not None:
-            require_continues(self.reader)
         blocks = [document] if isinstance(document, str) else document
         chunks = chunk_stream(blocks, self.encoder.tokenizer, self.encoder.budget.chunk_tokens)
         if previous is not None:
+            require_continues(self.reader)
             chunks = chunks_after(previous, chunks)
         session = self.reader(question, chunks, previous)
         return await drive(session, self.encoder, self.backend, observer, self.on_bad_memory)

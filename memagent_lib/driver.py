@@ -142,13 +142,12 @@ class _Session:
         self._pending = [self._prepare(prompt) for prompt in prompts]
         return self._pending
 
-    def settle(self, pending: _Pending) -> Reply:
-        """Interpret what the backend returned, store the reply and return it. A second call returns the same reply."""
+    def settle(self, pending: _Pending) -> None:
+        """Interpret what the backend returned, and store the reply. A second call does nothing."""
         if pending.reply is None:
             self._finish_thought(pending)
             pending.reply = self._encoder.interpret(pending.prompt, pending.request, pending.received)
             self._store.append(pending.prompt, pending.reply)
-        return pending.reply
 
     def _finish_thought(self, pending: _Pending) -> None:
         """Raise an error if the reply is an unfinished thought, because that is neither a memory nor an answer.

@@ -113,7 +113,7 @@ def require_replaceable(*paths: str | Path) -> None:
     for path in map(Path, paths):
         if path.exists() and not path.is_file():
             raise ValueError(f"{path} is not a file and cannot be replaced; choose another path")
-        above = existing_parent(path.absolute().parent)
+        above = next(folder for folder in path.absolute().parents if folder.exists())
         if not above.is_dir() or not os.access(above, os.W_OK):
             raise ValueError(f"{path} cannot be written: {above} is not a folder that you may write to")
 
@@ -254,8 +254,3 @@ def default_model() -> str:
         if name:
             return model_path(name)
     raise MissingFile(f"no model is named, here or in {root()}/pyproject.toml; give --model, or memagent init FOLDER")
-
-
-def existing_parent(folder: Path) -> Path:
-    """Return ``folder`` if it exists, and otherwise its nearest parent that does, which is on the same disk."""
-    return next(path for path in (folder, *folder.parents) if path.exists())

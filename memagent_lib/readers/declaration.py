@@ -42,9 +42,7 @@ class Reader:
     def __call__(self, question: str, chunks: Iterable[Chunk], previous: Trace | None = None) -> ReaderSession:
         """Start a session. With ``previous``, it continues that reading, if the reader can (:attr:`continues`)."""
         # Not passed at all when unset: a reader without the parameter must still work.
-        options = {}
-        if previous is not None:
-            options["previous"] = previous
+        options = {} if previous is None else {"previous": previous}
         trace = yield from self.session(question, chunks, **options)
         if not isinstance(trace, Trace) or not trace.turns or not trace.turns[-1].prompt.kind.answers:
             raise ReaderError(f"the reader {self.source!r} must return a Trace that ends in an answer")
