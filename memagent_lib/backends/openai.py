@@ -26,7 +26,6 @@ from memagent_lib.backends.retries import (
     ODD_FORM,
     WITHOUT_FILTER,
     RetryableError,
-    RetryPolicy,
     cards_in,
     failure_of,
     message_in,
@@ -51,6 +50,10 @@ NEUTRAL = {
 }
 """Fields that change no reply, sent because servers have other defaults. If one is refused, it is left out."""
 CONNECT_S = 10.0
+ATTEMPT_S = 300.0  # without a byte end an attempt, and the client tries again
+DEADLINE_S = 900.0  # for all attempts at a request
+GONE_AFTER_S = 900.0
+"""A request at its deadline stops the run if the server has answered no other one for so long."""
 SAME_REFUSALS = 10  # in a row stop the run
 USELESS_REPLIES = 10  # of one request: empty, half, or of another form
 USELESS_WAIT_S = 0.5
@@ -84,7 +87,6 @@ class OpenAICompatible:
         api: str = "completions",
         window: int | None = None,
         extra: dict[str, Any] | None = None,
-        retry_policy: RetryPolicy | None = None,
     ):
         if api not in PATHS:
             raise ValueError(f"no api {api!r}; choose from {', '.join(PATHS)}")
@@ -94,7 +96,6 @@ class OpenAICompatible:
             raise ValueError(f"extra may not set {', '.join(taken)}: those are the backend's own")
         self.sampling = sampling
         self._api = api
-        self._policy = retry_policy or RetryPolicy()
         base_url = re.sub(r"/(chat/completions|completions|models)/?$", "", base_url)
         self.base_url = _public_address(base_url, api_key or "")
         host = urlsplit(base_url).hostname
@@ -103,8 +104,7 @@ class OpenAICompatible:
         # Some servers quote the key in their error, which ends up in logs and results.
         self._secrets = [secret for secret in (api_key, urlsplit(base_url).password) if secret]
         # The client refuses an empty key, takes None from OPENAI_API_KEY, and sends OPENAI_ORG_ID to any server.
-        attempt_s = self._policy.attempt_s
-        self._timeout = openai.Timeout(attempt_s, connect=min(CONNECT_S, attempt_s), pool=None)
+        self._timeout = openai.Timeout(ATTEMPT_S, connect=CONNECT_S, pool=None)
         self._settings: dict[str, Any] = {"base_url": base_url, "api_key": api_key or "none", "timeout": self._timeout}
         unsent = ["OpenAI-Organization", "OpenAI-Project", *([] if api_key else ["Authorization"])]
         self._options: Any = {"headers": {name: openai.Omit() for name in unsent}}
@@ -130,7 +130,7 @@ class OpenAICompatible:
         require_room(request, self.window)
         began = time.monotonic()
         try:
-            async with asyncio.timeout(self._policy.deadline_s):
+            async with asyncio.timeout(DEADLINE_S):
                 reply = await self._reply(request)
         except (TimeoutError, openai.OpenAIError) as spent:
             raise self._late(time.monotonic() - began) from spent
@@ -145,7 +145,7 @@ class OpenAICompatible:
 
     def _late(self, waited_s: float) -> Exception:
         says = f"no reply in {waited_s:.0f} s; the server's last failure: {self._last_failure}"
-        if time.monotonic() - self._answered < self._policy.gone_after_s:
+        if time.monotonic() - self._answered < GONE_AFTER_S:
             return BackendError(says)
         return BackendUnavailable(
             f"the server at {self.base_url} is gone: {says}; start it again and run the same command"

@@ -1,4 +1,4 @@
-"""What a server's answers mean: what is retried and for how long, its list of models, and their windows.
+"""What a server's answers mean: what is retried, its list of models, and their windows.
 
 This module opens no connection. The ``openai`` client repeats a request after statuses 408, 409, 429 and 5xx, and after
 lost connections.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from memagent_lib.backends.interface import BackendError, BackendUnavailable, ContentFiltered
@@ -33,19 +32,6 @@ _FINAL = {
 _FLAGGED = re.compile(r"moderation|content.policy|(input|prompt|message|content|request)s?\b.{,40}\bflagged", re.I)
 _NO_CREDIT = re.compile(r"insufficient_quota|exceeded your current quota(?!.*retry)|PerDay", re.I | re.S)
 _TEXT_ONLY = re.compile(r"\bprompt\b.{,80}\b(of type|valid|a|nor a|list of) str(ing)?s?\b|untagged enum Prompt\b", re.I)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
-    """How long to wait for a reply.
-
-    An attempt ends after ``attempt_s`` without a byte, and a request after ``deadline_s``. The server counts as gone,
-    which stops the run, if a request then has no reply and no other one was answered for ``gone_after_s``.
-    """
-
-    attempt_s: float = 300.0
-    deadline_s: float = 900.0
-    gone_after_s: float = 900.0
 
 
 class RetryableError(Exception):

@@ -12,7 +12,6 @@ from hostile import completion as reply_of
 from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, BackendUnavailable, Sampling, open_backend
 from memagent_lib.backends.openai import SAME_REFUSALS, USELESS_REPLIES, OpenAICompatible
-from memagent_lib.backends.retries import RetryPolicy
 from memagent_lib.driver import Observer, gather
 from memagent_lib.journal import Journal
 from memagent_lib.prompts import Request
@@ -116,15 +115,17 @@ async def test_a_named_pause_that_is_too_long_stops_the_run():
 
 
 @pytest.mark.parametrize("fault", ["503", "drop", "hang"])
-async def test_a_request_is_tried_until_its_deadline_and_then_the_server_may_be_gone(fault):
+async def test_a_request_is_tried_until_its_deadline_and_then_the_server_may_be_gone(fault, monkeypatch):
     why = "status 503: fault 503" if fault == "503" else "no answer"
     for gone_after_s, kind in ((60, BackendError), (0.1, BackendUnavailable)):
         with serving(fault=lambda n: fault if n else None, hang_s=60) as server:
             backend = opened(server)
             await backend.complete(Request((1,), "", 1))
-            backend._policy = RetryPolicy(deadline_s=1, gone_after_s=gone_after_s)
-            with pytest.raises(kind, match=why):
-                await ask(backend)
+            with monkeypatch.context() as patch:
+                patch.setattr("memagent_lib.backends.openai.DEADLINE_S", 1)
+                patch.setattr("memagent_lib.backends.openai.GONE_AFTER_S", gone_after_s)
+                with pytest.raises(kind, match=why):
+                    await ask(backend)
         assert server.hangs_ended == 0
         assert server.posts > 4 or fault == "hang"
 
