@@ -104,8 +104,8 @@ class OpenAICompatible:
         # Some servers quote the key in their error, which ends up in logs and results.
         self._secrets = [secret for secret in (api_key, urlsplit(base_url).password) if secret]
         # The client refuses an empty key, takes None from OPENAI_API_KEY, and sends OPENAI_ORG_ID to any server.
-        self._timeout = openai.Timeout(ATTEMPT_S, connect=CONNECT_S, pool=None)
-        self._settings: dict[str, Any] = {"base_url": base_url, "api_key": api_key or "none", "timeout": self._timeout}
+        timeout = openai.Timeout(ATTEMPT_S, connect=CONNECT_S, pool=None)
+        self._settings: dict[str, Any] = {"base_url": base_url, "api_key": api_key or "none", "timeout": timeout}
         unsent = ["OpenAI-Organization", "OpenAI-Project", *([] if api_key else ["Authorization"])]
         self._options: Any = {"headers": {name: openai.Omit() for name in unsent}}
         self._limit = "max_tokens"
@@ -182,9 +182,7 @@ class OpenAICompatible:
         if self._client is None:
             hooks = {"response": [self._judge]}
             # Following a redirect could turn the POST into a GET without a body.
-            http = openai.DefaultAioHttpClient(
-                event_hooks=hooks, follow_redirects=False, timeout=self._timeout, trust_env=not self._is_here
-            )
+            http = openai.DefaultAioHttpClient(event_hooks=hooks, follow_redirects=False, trust_env=not self._is_here)
             # The deadline ends the retries.
             self._client = openai.AsyncOpenAI(**self._settings, http_client=http, max_retries=10_000)
         return self._client
@@ -334,7 +332,7 @@ class OpenAICompatible:
 
     def _get(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Return the JSON at a path of the API or at a whole address. With ``body``, send that."""
-        http = openai.DefaultHttpxClient(timeout=self._timeout, trust_env=not self._is_here)
+        http = openai.DefaultHttpxClient(trust_env=not self._is_here)
         with openai.OpenAI(**self._settings, http_client=http, max_retries=0) as client:
             if body:
                 return json.loads(client.post(path, body=body, cast_to=str, options=self._options))
