@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memagent_lib import paths
-from memagent_lib.models.cache import TOKENIZER_FILES, ModelError, file_hash, source_of, weight_files, write_source
+from memagent_lib.models.cache import TOKENIZER_FILES, ModelError, file_hash, source_of, write_source
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +41,9 @@ def base_hash(base: Path) -> str:
     source = source_of(base)
     if source:
         return source["sha256"][:16]
-    return hashlib.sha256("".join(map(file_hash, weight_files(base))).encode()).hexdigest()[:16]
+    # PyTorch's files only without safetensors, as transformers chooses.
+    files = sorted(base.glob("*.safetensors")) or sorted(base.glob("pytorch_model*.bin"))
+    return hashlib.sha256("".join(map(file_hash, files)).encode()).hexdigest()[:16]
 
 
 def record_base(adapter: Path, name: str, base: Path) -> None:

@@ -50,11 +50,6 @@ def write_source(folder: Path, **source: Any) -> None:
     write_atomically(folder / SOURCE_FILE, json.dumps(source, indent=2) + "\n")
 
 
-def weight_files(folder: Path) -> list[Path]:
-    """Return a model folder's files with weights: safetensors, or else PyTorch's, as transformers chooses."""
-    return sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
-
-
 def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
     """Return ``folder``. If it does not exist, ``make`` first fills an empty folder, which then gets its name.
 

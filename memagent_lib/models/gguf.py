@@ -46,9 +46,8 @@ def _convert(file: Path, sha256: str, part: Path) -> None:
     wrong = ""
     if _value(reader, "split.count", 1) > 1:
         wrong = "is one part of several"
-    if any(tensor.name.startswith("rope_f") for tensor in reader.tensors):
-        wrong = "scales its positions"
-    if _value(reader, f"{_value(reader, 'general.architecture')}.rope.scaling.type", "none") != "none":
+    scaling = _value(reader, f"{_value(reader, 'general.architecture')}.rope.scaling.type", "none")
+    if scaling != "none" or any(tensor.name.startswith("rope_f") for tensor in reader.tensors):
         wrong = "scales its positions"
     if _value(reader, "tokenizer.ggml.pre") not in ("smollm", *PATTERNS):
         wrong = f"has a tokenizer other than smollm, {', '.join(PATTERNS)}"
