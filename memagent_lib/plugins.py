@@ -71,11 +71,8 @@ def shipped_plugin(folder: str, name: str) -> str | None:
     The project's own file comes before the one that came with the library, so a bare name works in a clone and in a
     folder of ``memagent init``.
     """
-    for above in (root(), shipped()):
-        file = above / "experiments" / folder / f"{name}.py" if above else None
-        if file and file.is_file():
-            return f"{file}:{name}"
-    return None
+    files = [path / f"{name}.py" for path in _idea_folders(folder)]
+    return next((f"{file}:{name}" for file in files if file.is_file()), None)
 
 
 def shipped_module(folder: str, name: str) -> ModuleType | None:
@@ -86,8 +83,13 @@ def shipped_module(folder: str, name: str) -> ModuleType | None:
 
 def shipped_names(folder: str) -> list[str]:
     """Return the names of the files that :func:`shipped_plugin` finds."""
-    folders = [above / "experiments" / folder for above in (root(), shipped()) if above]
-    return sorted({file.stem for path in folders for file in path.glob("*.py") if file.stem != "__init__"})
+    files = [file for path in _idea_folders(folder) for file in path.glob("*.py")]
+    return sorted({file.stem for file in files} - {"__init__"})
+
+
+def _idea_folders(folder: str) -> list[Path]:
+    """Return ``experiments/FOLDER`` of the project, and then of what came with the library."""
+    return [above / "experiments" / folder for above in (root(), shipped()) if above]
 
 
 def load_plugin(name: str, table: str = "") -> Any:

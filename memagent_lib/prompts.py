@@ -166,7 +166,7 @@ class Encoder:
         self.budget = budget
         self._prompts = prompts or {Kind.READ: 1, Kind.ANSWER: 1}
         # Every prompt repeats template words and question; counting them anew would cost more than the rest of a turn.
-        self._ids = lru_cache(maxsize=256)(lambda text: tuple(tokenizer.encode(text)))
+        self._count = lru_cache(maxsize=256)(tokenizer.count)
         self._limit = lru_cache(maxsize=64)(self._limit_of_words)
         self._within = lru_cache(maxsize=256)(self._cut_to)  # most chunks leave the memory as it is
 
@@ -190,7 +190,7 @@ class Encoder:
         """Return the most tokens of each part that a prompt of this kind displays, in all places of the part."""
         budget = self.budget
         # The words for an empty memory may be longer than a small memory.
-        memory = max(budget.memory_tokens, len(self._ids(self.template.empty_memory)))
+        memory = max(budget.memory_tokens, self._count(self.template.empty_memory))
         sizes = {
             "question": budget.question_tokens,
             "memory": memories * memory + SEAM_TOKENS * (memories - 1),
@@ -245,7 +245,7 @@ class Encoder:
         Raises :class:`BudgetError` if the question or the whole prompt exceeds its budget.
         """
         # Checked separately, because a long question could use up the tokens that a short chunk leaves.
-        tokens = len(self._ids(prompt.question))
+        tokens = self._count(prompt.question)
         if tokens > self.budget.question_tokens:
             most = self.budget.question_tokens
             raise BudgetError(f"the question has {tokens:,} tokens, more than question_tokens, {most:,}; raise that")
@@ -272,17 +272,13 @@ class Encoder:
         """
         parts = self.tokenizer.thoughts.split(raw.text, separated=bool(raw.thinking))
         text = parts.text
-        finish_reason = raw.finish_reason
         # Only a memory becomes part of another prompt; the engine alone limits an answer without thoughts.
         if not prompt.kind.answers or self.budget.thinking_tokens:
-            within = self._within(self._text_limit(prompt.kind), text)
-            if within != text:
-                finish_reason = "length"
-            text = within
+            text = self._within(self._text_limit(prompt.kind), text)
         return replace(
             raw,
             text=text,
-            finish_reason=finish_reason,
+            finish_reason=raw.finish_reason if text == parts.text else "length",
             thinking="\n".join(filter(None, (raw.thinking.strip(), parts.thinking))),
             # If a server reports no count, the number of ids that were sent is the best one.
             prompt_tokens=raw.prompt_tokens or len(request.ids),

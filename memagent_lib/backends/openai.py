@@ -314,7 +314,7 @@ class OpenAICompatible:
                 failure = BackendUnavailable(f"{failure}; if it has no list of models, set window, in tokens")
             raise failure from None
         except openai.APIConnectionError as failure:
-            says = f"no server answers at {self.base_url} ({one_line(str(failure.__cause__ or failure))})"
+            says = f"no server answers at {self.base_url} ({one_line(failure.__cause__ or failure)})"
             proxies = ", ".join(sorted(name for name in getproxies() if name != "no"))
             if proxies:
                 says += f"; the environment sets a proxy for {proxies}, which loopback addresses do not use"

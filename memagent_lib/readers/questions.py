@@ -50,10 +50,8 @@ def before_answer(reader: Reader) -> Reader:
     def read(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
         session = reader(question, chunks)
         prompt = next(session)
-        answering = _answering(prompt)
-        while answering is None:
+        while (answering := _answering(prompt)) is None:
             prompt = session.send((yield prompt))
-            answering = _answering(prompt)
         last = Turn(answering, Reply(""))
         try:
             session.send((last,) if isinstance(prompt, tuple) else last)
