@@ -31,35 +31,6 @@ class ModelShape:
     ffn: int = 0
     """The width inside the MLP."""
 
-    @classmethod
-    def of(cls, config: Any) -> ModelShape:
-        """Return the shape that a Hugging Face configuration describes.
-
-        Parameters are counted without being allocated.
-        """
-        import torch
-        from transformers import AutoModelForCausalLM
-
-        # On this device tensors have shapes but no storage.
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config)
-        text = config.get_text_config()  # of a multimodal model, the part that reads text
-        heads, width = _kv_heads(text)
-        parameters = sum(weight.numel() for weight in model.parameters())
-        words = model.get_input_embeddings().weight.numel()
-        # Tied embeddings are one table, used at both ends.
-        body = parameters - (1 if config.tie_word_embeddings else 2) * words
-        return cls(
-            parameters,
-            body,
-            text.num_hidden_layers,
-            text.hidden_size,
-            heads * width,
-            text.vocab_size,
-            attention=text.num_attention_heads * width,
-            ffn=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
-        )
-
     @property
     def cpu_dtype(self) -> str:
         """The type of numbers in which a CPU samples from the model fastest.
@@ -106,9 +77,31 @@ def _kv_heads(config: Any) -> tuple[int, int]:
 def shape_of(model: str) -> ModelShape:
     """Return the shape of a model folder or hub name. Counting the parameters of a large model takes seconds.
 
-    Raises :class:`MissingFile` if there is no configuration.
+    They are counted without being allocated. Raises :class:`MissingFile` if there is no configuration.
     """
-    return ModelShape.of(config_of(model))
+    config = config_of(model)  # a missing one is an error before torch is imported, which takes seconds
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    # On this device tensors have shapes but no storage.
+    with torch.device("meta"):
+        empty = AutoModelForCausalLM.from_config(config)
+    text = config.get_text_config()  # of a multimodal model, the part that reads text
+    heads, width = _kv_heads(text)
+    parameters = sum(weight.numel() for weight in empty.parameters())
+    words = empty.get_input_embeddings().weight.numel()
+    # Tied embeddings are one table, used at both ends.
+    body = parameters - (1 if config.tie_word_embeddings else 2) * words
+    return ModelShape(
+        parameters,
+        body,
+        text.num_hidden_layers,
+        text.hidden_size,
+        heads * width,
+        text.vocab_size,
+        attention=text.num_attention_heads * width,
+        ffn=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
+    )
 
 
 def trained_window(model: str) -> int:
