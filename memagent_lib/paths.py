@@ -108,14 +108,14 @@ def lock_beside(path: Path) -> IO[bytes]:
     return lock
 
 
-def require_replaceable(*paths: str | Path) -> None:
-    """Raise :class:`ValueError` if one of ``paths`` cannot be written, for example because it is a folder."""
-    for path in map(Path, paths):
-        if path.exists() and not path.is_file():
-            raise ValueError(f"{path} is not a file and cannot be replaced; choose another path")
-        above = next(folder for folder in path.absolute().parents if folder.exists())
-        if not above.is_dir() or not os.access(above, os.W_OK):
-            raise ValueError(f"{path} cannot be written: {above} is not a folder that you may write to")
+def require_replaceable(path: str | Path) -> None:
+    """Raise :class:`ValueError` if ``path`` cannot be written, for example because it is a folder."""
+    path = Path(path)
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is not a file and cannot be replaced; choose another path")
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise ValueError(f"{path} cannot be written: {above} is not a folder that you may write to")
 
 
 def require_apart(outputs: Mapping[str, str | Path | None], inputs: Iterable[str | Path]) -> None:

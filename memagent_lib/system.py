@@ -306,7 +306,7 @@ def started(start: Callable[[], T]) -> T:
     raise AssertionError("the last try returns or raises")
 
 
-def end_ray(session: Path | None = None) -> None:
+def end_ray(session: Path | None) -> None:
     """Leave Ray, which ends if it is private, and remove the folder ``session`` of its logs and sockets."""
     import ray
 

@@ -331,15 +331,12 @@ def _turn_record(turn: Turn, question: str) -> dict[str, Any]:
 
 def _turn(record: Mapping[str, Any], question: str) -> Turn:
     chunk = Chunk(**record["chunk"]) if "chunk" in record else None
-    kind = _kind(record["kind"], chunk, record.get("answers", False))
+    answers = record.get("answers", False)
+    # A reader's own kind has no words here, because its file may be gone.
+    own = Kind(record["kind"], reads=chunk is not None and not answers, answers=answers)
+    kind = _TEMPLATE_KINDS.get(own.name, own)
     prompt = Prompt(kind, record.get("question", question), record["memory"], chunk, record.get("memories", 1))
     bad = record.get("bad_memory")
     if bad is not None:
         bad = BadMemory(bad["fault"], bad["action"], tuple(Reply(**reply) for reply in bad["replies"]))
     return Turn(prompt, Reply(**record["reply"]), bad)
-
-
-def _kind(name: str, chunk: Chunk | None, answers: bool) -> Kind:
-    """Return the kind of a recorded prompt. A reader's own kind has no words here, because its file may be gone."""
-    own = Kind(name, reads=chunk is not None and not answers, answers=answers)
-    return _TEMPLATE_KINDS.get(name, own)
