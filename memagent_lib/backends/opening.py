@@ -83,9 +83,8 @@ def require_backend(kind: str, engines: int = 0, cluster: str = "") -> None:
     """
     if kind not in BACKENDS:
         raise ValueError(f"no backend {kind!r}; choose from {', '.join(BACKENDS)}{nearest(kind, BACKENDS)}")
-    otherwise = ", or name a server (backend openai)"
     packages = [*_ENGINES.get(kind, ()), *(["ray"] if engines else [])]
-    require_packages(f"the {kind} backend", *packages, otherwise=otherwise)
+    require_packages(f"the {kind} backend", *packages, otherwise=", or name a server (backend openai)")
     if engines < 0 or (engines and kind == "openai"):
         raise ValueError(f"engines {engines}: choose at least 1 with {' or '.join(_ENGINES)}, or leave engines out")
     if cluster and not engines:

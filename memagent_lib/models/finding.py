@@ -127,9 +127,9 @@ def hub_file(model: str, name: str) -> Path | None:
 
     try:
         return Path(hf_hub_download(model, name))
-    except (EntryNotFoundError, RepositoryNotFoundError) as missing:
-        if isinstance(missing, LocalEntryNotFoundError):  # the hub cannot be reached
-            raise
+    except LocalEntryNotFoundError:  # the hub cannot be reached
+        raise
+    except (EntryNotFoundError, RepositoryNotFoundError):
         return None
 
 
