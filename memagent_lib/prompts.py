@@ -108,7 +108,7 @@ class Template:
     def require(self, kinds: Iterable[Kind]) -> None:
         """Raise :class:`ValueError` unless the text for each kind uses exactly the parts that the kind displays."""
         for kind in kinds:
-            found = {part for _, part in _pieces(self.words(kind)) if part is not None}
+            found = {part for _, part in self.wording(kind) if part is not None}
             if found != kind.parts:
                 use = f"must use exactly {_braced(kind.parts)}, not {_braced(found)}"
                 raise ValueError(f"template {self.name!r}: {kind} {use}")
@@ -127,7 +127,7 @@ class Template:
         displayed = {"question": prompt.question, "memory": prompt.memory or self.empty_memory, None: ""}
         if prompt.chunk is not None:
             displayed["chunk"] = prompt.chunk.text.strip()
-        return "".join(f"{words}{displayed[part]}" for words, part in _pieces(self.words(prompt.kind)))
+        return "".join(f"{words}{displayed[part]}" for words, part in self.wording(prompt.kind))
 
     def wording(self, kind: Kind) -> tuple[tuple[str, str | None], ...]:
         """Return the literal texts of a kind of prompt, each with the name of the part that follows it, if any."""
@@ -246,22 +246,19 @@ class Encoder:
         """
         # Checked separately, because a long question could use up the tokens that a short chunk leaves.
         tokens = self._count(prompt.question)
-        if tokens > self.budget.question_tokens:
-            most = self.budget.question_tokens
+        most = self.budget.question_tokens
+        if tokens > most:
             raise BudgetError(f"the question has {tokens:,} tokens, more than question_tokens, {most:,}; raise that")
         text = self.template.render(prompt)
         ids = self.tokenizer.chat(text, prompt.chunk.text.strip() if prompt.chunk else "")
         limit = self.prompt_limit(prompt.kind, prompt.memories)
         if len(ids) > limit:
-            raise BudgetError(self._too_long(prompt, len(ids), limit))
+            fix = ""
+            if prompt.kind == Kind.DIRECT:
+                needed = max(prompt.chunk.tokens, self.budget.chunk_tokens + len(ids) - limit)
+                fix = f"; raise chunk_tokens to {needed:,} if the window holds it, or read with a memory"
+            raise BudgetError(f"the {prompt.kind} prompt is {len(ids):,} tokens, and the budget allows {limit:,}{fix}")
         return Request(tuple(ids), text, self.reply_limit(prompt.kind), self.tokenizer.thoughts)
-
-    def _too_long(self, prompt: Prompt, tokens: int, limit: int) -> str:
-        fix = ""
-        if prompt.kind == Kind.DIRECT:
-            most = max(prompt.chunk.tokens, self.budget.chunk_tokens + tokens - limit)
-            fix = f"; raise chunk_tokens to {most:,} if the window holds it, or read with a memory"
-        return f"the {prompt.kind} prompt is {tokens:,} tokens, and the budget allows {limit:,}{fix}"
 
     def interpret(self, prompt: Prompt, request: Request, raw: Reply) -> Reply:
         """Return the reply as the reader sees it: without thoughts in its text, and with a memory within its budget.

@@ -137,9 +137,11 @@ def out_of_range() -> dict[str, str]:
     """Map the requirement of each installed package that this version does not work with to what is installed."""
     from packaging.requirements import Requirement
 
+    if not installed_version("memagent-lib"):
+        return {}
     engines = {"extra": "gpu" if installed_version("vllm") else "cpu"}
     wrong = {}
-    for line in (metadata.requires("memagent-lib") or ()) if installed_version("memagent-lib") else ():
+    for line in metadata.requires("memagent-lib") or ():
         needed = Requirement(line)
         found = installed_version(needed.name)
         if not found or (needed.marker and not needed.marker.evaluate(engines)):

@@ -175,16 +175,16 @@ def _marked(text: str, cue: str, fits: Callable[[str], bool]) -> ReadingTask:
     options = _OPTIONS.search(text, max(0, len(text) - TAIL_CHARS))
     body = text[: options.start()].rstrip() if options else text
     at = _question_start(body, cue)
-    is_first = len(opening) <= INSTRUCTION_CHARS and (opening.endswith(_ASKS) or "? " in opening)
-    is_first = is_first or bool(_LABEL.match(opening))
-    if at is None or at == 0 or is_first or not fits(text[at:]):
+    is_short = len(opening) <= INSTRUCTION_CHARS
+    asks_first = _LABEL.match(opening) or (is_short and (opening.endswith(_ASKS) or "? " in opening))
+    if not at or asks_first or not fits(text[at:]):
         raise ChatError(
             "it is not clear which part of the message is the question; send the fields document and question, send "
             f"the question as the last message, or name a split ({', '.join(SPLITS)})",
             "messages",
         )
     label = _LABEL.match(text, at)
-    instructions = opening if (cue or options) and len(opening) <= INSTRUCTION_CHARS else ""
+    instructions = opening if (cue or options) and is_short else ""
     return ReadingTask(text[label.end() if label else at :], text[:at].rstrip(), "split auto", instructions)
 
 
