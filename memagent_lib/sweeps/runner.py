@@ -152,9 +152,7 @@ class _SweepRun:
         state = PointState.FAILED if outcome.error else PointState.FINISHED
         if point.output.exists():
             run.file(point.output)
-        if outcome.error:
-            run.tags({"error": outcome.error[:5000]})  # the store's limit on the length of a tag
-        run.end(state.upper())  # MLflow's words are the same
+        run.end(state.upper(), outcome.error or "")  # MLflow's words are the same
         # Saved last: no point counts as finished whose run does not say so.
         _save(point, state, run_id=run.id, seconds=round(outcome.seconds, 2), error=outcome.error)
         took = timedelta(seconds=round(outcome.seconds))

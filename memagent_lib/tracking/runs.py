@@ -156,9 +156,9 @@ class Experiment:
                 if isinstance(failure, SystemExit) and not failure.code:  # sys.exit(0) inside the block is no failure
                     run.end()
                     raise
-                run.tags({"error": f"{type(failure).__name__}: {failure}"[:5000]})
                 killed = isinstance(failure, (KeyboardInterrupt, Terminated))
-                run.end(RunStatus.KILLED if killed else RunStatus.FAILED)
+                status = RunStatus.KILLED if killed else RunStatus.FAILED
+                run.end(status, f"{type(failure).__name__}: {failure}")
                 raise
         run.end()
 
@@ -166,9 +166,8 @@ class Experiment:
         owned = f"attributes.status = 'RUNNING' AND tags.{OWNER_TAG} != ''"
         for run in call(self.client.search_runs, [self.experiment_id], owned):
             if is_gone(run.data.tags[OWNER_TAG]):
-                ended = Run(self, run.info.run_id)
-                ended.tags({"error": "its process was killed before it could say how it ended"})
-                ended.end(RunStatus.KILLED)
+                why = "its process was killed before it could say how it ended"
+                Run(self, run.info.run_id).end(RunStatus.KILLED, why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +254,10 @@ class Run:
         finally:
             monitor.finish()
 
-    def end(self, status: RunStatus | str = RunStatus.FINISHED) -> None:
-        """End the run, with its final status."""
+    def end(self, status: RunStatus | str = RunStatus.FINISHED, error: str = "") -> None:
+        """End the run with its final status, and first tag it with the error that ended it, if any."""
+        if error:
+            self.tags({"error": error[:5000]})  # MLflow's limit for a tag
         self._call("set_terminated", str(RunStatus(status)))
 
     @property

@@ -104,9 +104,7 @@ class Supervisor:
             if state is TrainingState.FINISHED:
                 entry.model(self.folder.model, self.folder.path.name, self.status.step)
             self.log_waiting(entry)
-            if error:
-                entry.tags({"error": error[:5000]})  # MLflow's limit for a tag
-            entry.end(MLFLOW_END[state])
+            entry.end(MLFLOW_END[state], error)
         except Exception as failure:  # the training is done, whatever a store does
             error = error or f"MLflow lacks a part of this run, all of which is in {self.folder.path}: {failure}"
             print(error, flush=True)
