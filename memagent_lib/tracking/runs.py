@@ -262,8 +262,17 @@ class Run:
 
     @property
     def page(self) -> str:
-        """Where a person opens the run in MLflow (:func:`mlflow_page`)."""
-        return mlflow_page(self.experiment.uri, f"experiments/{self.experiment.experiment_id}/runs/{self.id}")
+        """Where a person opens the run in MLflow: its address, and the command that serves it.
+
+        A store behind a server needs no command.
+        """
+        uri = self.experiment.uri
+        page = f"experiments/{self.experiment.experiment_id}/runs/{self.id}"
+        if uri.startswith("http"):
+            return f"{uri.rstrip('/')}/#/{page}"
+        is_default = uri == store_uri("runs")
+        served_by = "memagent lab" if is_default else f"mlflow server --backend-store-uri {shlex.quote(uri)}"
+        return f"http://127.0.0.1:5000/#/{page} while `{served_by}` runs"
 
     def resume(self) -> None:
         """Set an ended run to RUNNING again, now owned by this process."""
@@ -326,18 +335,6 @@ def policy_name(model: str | Path) -> str:
 def allowed_name(name: str) -> str:
     """Return ``name`` with ``_`` for each character that MLflow refuses: all but letters, digits and ``_-. :/``."""
     return "".join(c if c.isalnum() or c in "_-. :/" else "_" for c in name)
-
-
-def mlflow_page(uri: str, page: str) -> str:
-    """Return where a person opens a page of MLflow, such as ``runs``: its address, and the command that serves it.
-
-    A store behind a server needs no command.
-    """
-    if uri.startswith("http"):
-        return f"{uri.rstrip('/')}/#/{page}"
-    is_default = uri == store_uri("runs")
-    served_by = "memagent lab" if is_default else f"mlflow server --backend-store-uri {shlex.quote(uri)}"
-    return f"http://127.0.0.1:5000/#/{page} while `{served_by}` runs"
 
 
 def load_runs(experiment: Experiment, where: str = "") -> pd.DataFrame:
