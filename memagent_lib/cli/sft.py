@@ -16,7 +16,6 @@ import click
 from memagent_lib.cli.options import file_of, look_next, tracking_option, warn
 
 if TYPE_CHECKING:
-    from memagent_lib.agent import AgentSettings
     from memagent_lib.prompts import Encoder
     from memagent_lib.sft import Row, SftRecipe
 
@@ -65,6 +64,7 @@ def sft(
             print(f"\n--- prompt, {len(row.prompt):,} tokens\n{decode(row.prompt, skip_special_tokens=False)}")
             print(f"--- reply, {len(row.reply):,} tokens\n{decode(row.reply, skip_special_tokens=False)}")
         return
+    trained_with = recipe.reading.agent_settings(encoder.tokenizer.chat_arguments)
     store = recipe.tracking.uri or tracking
     experiment = Experiment.open(store, experiment=recipe.tracking.experiment)
     with experiment.run(recipe.tracking.run_name or f"sft {folder.name}", recipe.to_tables()) as tracked:
@@ -80,9 +80,9 @@ def sft(
                 print(f"step {step:4d} of {steps}  {scores}  {left:.0f} min left", flush=True)
 
         model = fine_tune(recipe, data, encoder, folder, resume=resume, on_log=log)
-        _settings(recipe, encoder).save(model)
+        trained_with.save(model)
         if recipe.sft.lora_rank:
-            _settings(recipe, encoder).save(folder / "adapter")
+            trained_with.save(folder / "adapter")
             record_base(folder / "adapter", base_name, Path(recipe.model.path))
         tracked.model(model)
     print(f"model in {model}; run {tracked.id} in {store}")
@@ -91,36 +91,18 @@ def sft(
     look_next(mlflow=tracked.page, command=f"{evaluate}, or {train}")
 
 
-def _settings(recipe: SftRecipe, encoder: Encoder) -> AgentSettings:
-    """Return the settings with which the model is trained, for its ``memagent.json``."""
-    from memagent_lib.agent import AgentSettings
-
-    reading = recipe.reading
-    return AgentSettings(
-        template=encoder.template.saved,
-        budget=reading.budget,
-        reader=reading.reader,
-        chat_template=encoder.tokenizer.chat_arguments,
-        on_bad_memory=reading.on_bad_memory,
-    )
-
-
 def _lessons(recipe: SftRecipe) -> tuple[Encoder, list[Row]]:
     """Return the lessons that the recipe describes, and how they are encoded. Warn of what they leave out."""
-    from memagent_lib.agent import tokenizer_to_train
     from memagent_lib.backends import trained_window
     from memagent_lib.data import load
     from memagent_lib.evaluation import read_results
     from memagent_lib.paths import absolute
-    from memagent_lib.prompts import Encoder, Template
     from memagent_lib.readers import reader_named
     from memagent_lib.sft import lessons_from_examples, lessons_from_traces, rows
 
-    reading = recipe.reading
-    reader = reader_named(reading.reader)
+    reader = reader_named(recipe.reading.reader)
     model = recipe.model.path
-    tokenizer = tokenizer_to_train(model, recipe.chat_template)
-    encoder = Encoder(tokenizer, Template.load(reading.template), reading.budget, reader.prompts)
+    encoder = recipe.reading.encoder(model, recipe.chat_template)
     encoder.require_window(trained_window(model), f"the model {model}")
     if recipe.data.traces:
         results = [result for folder in recipe.data.traces for result in read_results(absolute(folder) / "readings")]

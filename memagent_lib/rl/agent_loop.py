@@ -35,7 +35,6 @@ from memagent_lib.rl.advantages import Overlong, is_traced, length_penalty, prom
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.rewards import Reward, reward_named, rewards_of, turn_position
 from memagent_lib.rl.run_folder import RunFolder, save_rollout
-from memagent_lib.rl.verl.verl_settings import encoder_of
 from memagent_lib.scoring import score
 from memagent_lib.text import Chunk, Tokenizer, chunks
 from memagent_lib.trace import Reply, Trace
@@ -263,7 +262,7 @@ def _opened(server: Any, folder: Path) -> tuple[Recipe, Agent, dict[str, Reward]
     """Open one agent for all rollouts of a process; each rollout then puts its own backend in it."""
     recipe, _ = RunFolder(folder).recipe()
     reading = recipe.reading
-    encoder = encoder_of(recipe)
+    encoder = recipe.encoder()
     tokenizer = encoder.tokenizer
     backend = VerlBackend(server, tokenizer, encoder.window, end_tokens(recipe.model.path, tokenizer))
     agent = open_agent(

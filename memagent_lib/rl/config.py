@@ -18,10 +18,11 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Interval, MinLen
 from pydantic import BeforeValidator
 
+from memagent_lib.agent import AgentSettings, tokenizer_to_train
 from memagent_lib.bad_memory import OnBadMemory
 from memagent_lib.journal import digest
 from memagent_lib.plugins import plugin_hash
-from memagent_lib.prompts import Budget, Template
+from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.readers import reader_named
 from memagent_lib.rl.advantages import Credit, Overlong
 from memagent_lib.rl.rewards import reward_named
@@ -149,6 +150,27 @@ class ReadingConfig:
     @property
     def budget(self) -> Budget:
         return Budget(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Budget)})
+
+    def encoder(self, model: str, chat_template: Mapping[str, Any]) -> Encoder:
+        """Return the encoder of a model's prompts, which also counts their tokens.
+
+        ``chat_template`` has the recipe's arguments of the model's chat template.
+        """
+        tokenizer = tokenizer_to_train(model, chat_template)
+        return Encoder(tokenizer, Template.load(self.template), self.budget, self.shows)
+
+    def agent_settings(self, chat_template: dict[str, Any]) -> AgentSettings:
+        """Return the settings with which a model is trained, for its ``memagent.json``.
+
+        ``chat_template`` has all arguments of the model's chat template.
+        """
+        return AgentSettings(
+            template=Template.load(self.template).saved,
+            budget=self.budget,
+            reader=self.reader,
+            chat_template=chat_template,
+            on_bad_memory=self.on_bad_memory,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,6 +303,10 @@ class Recipe:
         # verl's own table is empty, so a recipe may mark its entries as added ones.
         names = {name.removeprefix("+"): value for name, value in self.verl.items()}
         return {name.removeprefix(table): value for name, value in names.items() if name.startswith(table)}
+
+    def encoder(self) -> Encoder:
+        """Return the encoder of the recipe's prompts."""
+        return self.reading.encoder(self.model.path, self.chat_template)
 
     @classmethod
     def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> Recipe:

@@ -21,7 +21,7 @@ from memagent_lib.prompts import BudgetError, Encoder, template_path
 from memagent_lib.rl.config import Recipe, differences
 from memagent_lib.rl.run_folder import RunError, RunFolder
 from memagent_lib.rl.verl.verl_keys import ADAPTER, FINAL_LR, LORA_RANK, MAX_MODEL_LEN, MICRO_BATCH, STEPS
-from memagent_lib.rl.verl.verl_settings import compose, encoder_of, validate, verl_settings
+from memagent_lib.rl.verl.verl_settings import compose, validate, verl_settings
 from memagent_lib.scoring import score
 from memagent_lib.settings import SettingsError, flatten
 from memagent_lib.system import require_packages
@@ -106,7 +106,7 @@ def check(recipe: Recipe, folder: RunFolder, device: str, resume: bool, without_
         rank = require_adapter_of(Path(model), Path(recipe.adapter))["r"]
         if recipe.verl.get(LORA_RANK) != rank:
             raise SettingsError(f"verl.{LORA_RANK} must be {rank}, as in the adapter {recipe.adapter}")
-    encoder = encoder_of(recipe)
+    encoder = recipe.encoder()
     encoder.require_window(trained_window(model), f"the model {model}")
     verl = compose(verl_settings(recipe, folder, device))
     for name in (MAX_MODEL_LEN, *([MICRO_BATCH] if verl.actor_rollout_ref.model.use_remove_padding else [])):
@@ -148,7 +148,7 @@ def check_data(path: str, recipe: Recipe) -> None:
         raise SettingsError(f"{path} has no examples")
     if not is_as_saved(path):
         raise SettingsError(f"{path} has other columns than `memagent data` writes; convert it with --from plain")
-    encoder = encoder_of(recipe)
+    encoder = recipe.encoder()
     bad = []
     for record in stream_records(path):
         reason = _fault(record, encoder)
@@ -186,7 +186,7 @@ def dry_run(recipe: Recipe, run_folder: str | Path, resume: bool = False) -> Ite
     verl = check(recipe, folder, device, resume, without_data=True)
     actor = verl.actor_rollout_ref.actor
     yield f"model    {recipe.model.path} on {recipe.nodes * recipe.workers} x {device}"
-    yield f"window   {encoder_of(recipe).window:,} tokens; micro-batches of {actor.ppo_max_token_len_per_gpu:,}"
+    yield f"window   {recipe.encoder().window:,} tokens; micro-batches of {actor.ppo_max_token_len_per_gpu:,}"
     readings = recipe.prompts * recipe.rollouts
     yield f"a step   {readings:,} readings, {recipe.mini_batches} optimizer steps; {recipe.steps:,} steps"
     for path in (*recipe.data.files, *recipe.data.eval):

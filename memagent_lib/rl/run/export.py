@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from memagent_lib.agent import AgentSettings, chat_arguments
+from memagent_lib.agent import chat_arguments
 from memagent_lib.models import TOKENIZER_FILES, merged_weights, name_of, record_base, save_adapter
 from memagent_lib.paths import absolute, apply_umask, display, write_atomically
-from memagent_lib.prompts import Template
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run_folder import Checkpoint, RunError, RunFolder
 
@@ -67,16 +67,9 @@ def save_policy(checkpoint: Checkpoint, recipe: Recipe, target: Path) -> None:
         weights = averaged(weights, weights_of(Path(recipe.model.average_with)), recipe.model.average_share)
     _save(weights, part)
     apply_umask(part)
-    reading = recipe.reading
+    settings = recipe.reading.agent_settings(chat_arguments(str(original), recipe.chat_template))
     # Relative to the project if its file is in it: the policy may be published, and every command finds it so.
-    reader = display(Path(reading.reader))
-    settings = AgentSettings(
-        template=Template.load(reading.template).saved,
-        budget=reading.budget,
-        reader=reader,
-        chat_template=chat_arguments(str(original), recipe.chat_template),
-        on_bad_memory=reading.on_bad_memory,
-    )
+    settings = replace(settings, reader=display(Path(settings.reader)))
     settings.save(part)
     if adapter.is_dir():
         settings.save(adapter)

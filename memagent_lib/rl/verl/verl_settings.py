@@ -13,10 +13,9 @@ import os
 from contextlib import redirect_stdout
 from typing import Any
 
-from memagent_lib.agent import tokenizer_to_train
 from memagent_lib.errors import nearest
 from memagent_lib.paths import write_atomically
-from memagent_lib.prompts import Encoder, Template
+from memagent_lib.prompts import Encoder
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run_folder import RunFolder
 from memagent_lib.rl.verl import verl_keys as keys
@@ -32,18 +31,11 @@ MICRO_BATCH_TOKENS = 16_384  # at least, on a GPU: twice a small window would ma
 
 def verl_settings(recipe: Recipe, folder: RunFolder, device: str) -> dict[str, Any]:
     """Return verl's settings for a recipe by dotted name. A leading ``+`` marks a name that verl does not define."""
-    encoder = encoder_of(recipe)
+    encoder = recipe.encoder()
     settings = _common(recipe, folder, encoder)
     settings |= cpu_settings(recipe, encoder) if device == "cpu" else _cuda(recipe, encoder)
     chosen = {name.removeprefix("+") for name in recipe.verl}
     return {name: value for name, value in settings.items() if name.removeprefix("+") not in chosen} | recipe.verl
-
-
-def encoder_of(recipe: Recipe) -> Encoder:
-    """Return the encoder of the recipe's prompts, which also counts their tokens."""
-    reading = recipe.reading
-    tokenizer = tokenizer_to_train(recipe.model.path, recipe.chat_template)
-    return Encoder(tokenizer, Template.load(reading.template), reading.budget, reading.shows)
 
 
 def compose(settings: dict[str, Any]) -> Any:
