@@ -11,7 +11,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from memagent_lib.data import Example
@@ -70,7 +70,7 @@ def lessons_from_examples(
     for example in examples:
         if not example.evidence:
             raise ValueError(f"example {example.id!r} has no evidence for a teacher; set data.traces instead")
-        yield from _reading(example, encoder, _Teacher.of(example, encoder, config), reader)
+        yield from _reading(example, encoder, _Teacher(example, encoder, config), reader)
 
 
 def lessons_from_traces(results: Iterable[Result], reader: Reader, left_out: Counter[str]) -> Iterator[Lesson]:
@@ -113,11 +113,6 @@ def _notes(text: str, config: SftConfig) -> dict[str, str]:
     return notes
 
 
-def _stated(example: Example) -> list[str]:
-    """Return the evidence as the document states it; what it states in several places, once."""
-    return list(dict.fromkeys(example.document[start:end].strip() for start, end in example.evidence))
-
-
 def _written(kind: Kind, memory: str, signal: str) -> str:
     return kind.written(memory, signal) if kind.written else memory
 
@@ -140,31 +135,24 @@ def _reading(example: Example, encoder: Encoder, teacher: _Teacher, reader: Read
             return
 
 
-@dataclass
 class _Teacher:
     """Replies to the prompts of one reading.
 
-    ``stated`` has the evidence as the document states it, and ``evidence`` as a memory notes it; ``subjects`` are the
-    words before the statements there, which say what they are about. ``written`` has the statements of each memory by
-    its text.
+    ``stated`` has the evidence as the document states it (what it states in several places, once), and ``evidence`` as
+    a memory notes it; ``subjects`` are the words before the statements there, which say what they are about.
+    ``written`` has the statements of each memory by its text.
     """
 
-    example: Example
-    encoder: Encoder
-    config: SftConfig
-    stated: Sequence[str]
-    evidence: Sequence[str]
-    subjects: Sequence[str]
-    rng: random.Random
-    written: dict[str, list[str]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, example: Example, encoder: Encoder, config: SftConfig) -> _Teacher:
-        rng = random.Random(f"lessons {config.seed} {example.id}")
-        stated = _stated(example)
-        evidence = [_notes(text, config).get(text, text) for text in stated]
-        before = (note.removesuffix(text) for text, note in zip(stated, evidence, strict=True))
-        return cls(example, encoder, config, stated, evidence, [words for words in before if words], rng)
+    def __init__(self, example: Example, encoder: Encoder, config: SftConfig):
+        self.example = example
+        self.encoder = encoder
+        self.config = config
+        self.rng = random.Random(f"lessons {config.seed} {example.id}")
+        self.written: dict[str, list[str]] = {}
+        self.stated = list(dict.fromkeys(example.document[start:end].strip() for start, end in example.evidence))
+        self.evidence = [_notes(text, config).get(text, text) for text in self.stated]
+        before = (note.removesuffix(text) for text, note in zip(self.stated, self.evidence, strict=True))
+        self.subjects = [words for words in before if words]
 
     def lesson(self, prompt: Prompt) -> Lesson:
         if prompt.kind.answers:
