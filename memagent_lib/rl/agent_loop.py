@@ -8,7 +8,6 @@ depend on the trainer.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 import traceback
@@ -29,6 +28,7 @@ from memagent_lib.backends import RETRY_TEMPERATURE, end_tokens
 from memagent_lib.data import Example
 from memagent_lib.driver import drive
 from memagent_lib.evaluation import Result
+from memagent_lib.journal import digest
 from memagent_lib.paths import write_atomically
 from memagent_lib.prompts import Request
 from memagent_lib.rl.advantages import Overlong, is_traced, length_penalty, prompt_number
@@ -53,8 +53,7 @@ class RolloutError(RuntimeError):
 
 def seed_of(*names: object) -> int:
     """Return a 31-bit seed that depends only on ``names``, so it is the same in every process."""
-    digest = hashlib.sha256(json.dumps([str(name) for name in names]).encode()).digest()
-    return int.from_bytes(digest[:4], "big") >> 1
+    return int(digest(json.dumps([str(name) for name in names]))[:8], 16) >> 1
 
 
 @dataclass

@@ -8,7 +8,6 @@ starts here.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -26,7 +25,7 @@ from typing import Any, NamedTuple
 from memagent_lib.data import data_hash
 from memagent_lib.errors import MissingFile, UserError, nearest_path
 from memagent_lib.evaluation import Result, read_results
-from memagent_lib.journal import append_record
+from memagent_lib.journal import append_record, digest
 from memagent_lib.models import WEIGHTS_FILE
 from memagent_lib.paths import read_lines, write_atomically
 from memagent_lib.plugins import is_plugin, plugin_hash
@@ -136,7 +135,7 @@ class RunFolder:
     @property
     def key(self) -> str:
         """12 hex digits, unique to the run's path, for the names of its sockets, actors and namespace."""
-        return hashlib.sha256(str(self.path).encode()).hexdigest()[:12]
+        return digest(str(self.path))[:12]
 
     def write_recipe(self, recipe: Recipe, device: str) -> None:
         """Write the recipe and the device, and hashes of what the recipe reads."""

@@ -7,7 +7,6 @@ or uses MLflow.
 from __future__ import annotations
 
 import ast
-import hashlib
 import itertools
 import json
 import re
@@ -19,6 +18,7 @@ from typing import Any
 
 from memagent_lib.data import data_hash
 from memagent_lib.errors import UserError, nearest, one_line
+from memagent_lib.journal import digest
 from memagent_lib.paths import absolute, display, input_path
 from memagent_lib.provenance import code_hash
 from memagent_lib.settings import parse, read_toml
@@ -301,4 +301,4 @@ def _file_name(label: str) -> str:
 
 
 def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    return digest(json.dumps(value, sort_keys=True, default=str))[:16]
