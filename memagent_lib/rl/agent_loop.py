@@ -27,7 +27,7 @@ from memagent_lib.agent import Agent, open_agent
 from memagent_lib.backends import RETRY_TEMPERATURE, end_tokens
 from memagent_lib.data import Example
 from memagent_lib.driver import drive
-from memagent_lib.evaluation import Result
+from memagent_lib.evaluation import COLUMNS, Result
 from memagent_lib.journal import digest
 from memagent_lib.paths import write_atomically
 from memagent_lib.prompts import Request
@@ -44,7 +44,9 @@ TURN_REWARDS = "turn_rewards"
 POSITION = "position"
 # A turn is used only when it is finished, and its text is decoded here, so vLLM need not output every token.
 WHOLE_REPLIES = {"detokenize": False, "output_kind": RequestOutputKind.FINAL_ONLY}
-COLUMNS = ("uid", "session_id", "global_steps", "data_source", "reward_model")  # the columns that verl reads later
+ROW_COLUMNS = ("uid", "session_id", "global_steps", "data_source", "reward_model")  # those that verl reads later
+# Columns of an evaluation's rows that are metrics of a rollout too.
+COUNTS = ("turns", "cut_memories", "cut_answers", "bad_memories", "prompt_tokens", "reply_tokens", "cached_tokens")
 
 
 class RolloutError(RuntimeError):
@@ -194,23 +196,14 @@ class MemAgentLoop(AgentLoopBase):
 def rollout_metrics(result: Result) -> dict[str, float | None]:
     """Return the metrics of a rollout by name; ``None`` for one that does not apply, which verl's means leave out."""
     trace = result.trace
-    diagnosis = result.diagnosis
     memories = sum(turn.prompt.kind.writes_memory for turn in trace.turns)
     memory_tokens = [reply.reply_tokens for turn in trace.reads for reply in turn.attempts]
-    return {
-        "acc": float(result.score.value),
-        "turns": float(len(trace.turns)),
+    metrics = {name: COLUMNS[name].value(result) for name in (*COUNTS, "capture", "retention")} | {
+        "acc": result.score.value,
         "memory_tokens": sum(memory_tokens) / max(1, len(memory_tokens)),
-        "cut_memories": float(trace.cut_memories),
         "cut_share": trace.cut_memories / max(1, memories),
-        "bad_memories": float(trace.bad_memories),
-        "cut_answers": float(trace.turns[-1].reply.cut),
-        "prompt_tokens": float(trace.prompt_tokens),
-        "reply_tokens": float(trace.reply_tokens),
-        "cached_tokens": float(sum(reply.cached_tokens for turn in trace.turns for reply in turn.attempts)),
-        "capture": diagnosis.capture,
-        "retention": diagnosis.retention,
     }
+    return {name: None if value is None else float(value) for name, value in metrics.items()}
 
 
 def command_metrics(result: Result, commands: Collection[str]) -> dict[str, float]:
@@ -283,7 +276,7 @@ class RolloutWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
     """
 
     async def _agent_loop_postprocess(self, outputs: list[AgentLoopOutput], validate: bool, **row: Any) -> None:
-        columns = {name: row[name] for name in COLUMNS if name in row}
+        columns = {name: row[name] for name in ROW_COLUMNS if name in row}
         await super()._agent_loop_postprocess(outputs, validate, **columns)
 
 
