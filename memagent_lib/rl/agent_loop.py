@@ -36,7 +36,7 @@ from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.rewards import Reward, reward_named, rewards_of, turn_position
 from memagent_lib.rl.run_folder import RunFolder, save_rollout
 from memagent_lib.scoring import score
-from memagent_lib.text import Chunk, Tokenizer, chunks
+from memagent_lib.text import Tokenizer, chunks
 from memagent_lib.trace import Reply, Trace
 
 CACHED_DOCUMENTS = 256
@@ -263,10 +263,8 @@ def _opened(server: Any, folder: Path) -> tuple[Recipe, Agent, dict[str, Reward]
     return recipe, agent, {name: reward_named(name, reading.reader) for name in recipe.reward_weights}
 
 
-@lru_cache(maxsize=CACHED_DOCUMENTS)
-def _chunked(document: str, tokenizer: Tokenizer, chunk_tokens: int) -> list[Chunk]:
-    """Chunk a document once for all rollouts of a group, which request it at the same time."""
-    return chunks(document, tokenizer, chunk_tokens)
+# A document is cut once for all rollouts of a group, which request it at the same time.
+_chunked = lru_cache(maxsize=CACHED_DOCUMENTS)(chunks)
 
 
 class RolloutWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
