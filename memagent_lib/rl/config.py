@@ -285,7 +285,7 @@ class Recipe:
     @property
     def mini_batches(self) -> int:
         """The number of optimizer steps per batch of prompts."""
-        return verl_keys.mini_batches(self.verl)
+        return self.prompts // self.verl.get(verl_keys.MINI_BATCH, self.prompts)
 
     @property
     def nodes(self) -> int:

@@ -52,7 +52,7 @@ def cpu_settings(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
         keys.EXTERNAL_LIB: "memagent_lib.rl.verl.cpu_engine",  # which registers the loss too
         "data.dataloader_num_workers": 0,
         keys.PACKED: False,
-        keys.CHECKPOINTING: False,  # it computes the forward pass twice
+        f"{keys.MODEL}.enable_gradient_checkpointing": False,  # it computes the forward pass twice
         f"+{keys.MODEL}.override_config.attn_implementation": "sdpa",
         # What trains on a CPU is small: every checkpoint can be loaded by itself.
         f"{keys.ACTOR}.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],

@@ -16,10 +16,8 @@ PROMPTS = "data.train_batch_size"
 ROLLOUTS = f"{ROLLOUT}.n"
 MINI_BATCH = f"{ACTOR}.ppo_mini_batch_size"
 MICRO_BATCH = f"{ACTOR}.ppo_max_token_len_per_gpu"
-LOSS = f"{ACTOR}.policy_loss.loss_mode"
 OWN_LOSS = "memagent"
 REUSE_LOGPROBS = "algorithm.rollout_correction.bypass_mode"
-SAVE_FREQ = "trainer.save_freq"
 TEST_FREQ = "trainer.test_freq"
 NODES = "trainer.nnodes"
 WORKERS = "trainer.n_gpus_per_node"
@@ -29,7 +27,6 @@ MAX_MODEL_LEN = f"{ROLLOUT}.max_model_len"
 LORA_RANK = f"{MODEL}.lora_rank"
 ADAPTER = f"{MODEL}.lora_adapter_path"  # an adapter to train on, instead of a new one
 PACKED = f"{MODEL}.use_remove_padding"
-CHECKPOINTING = f"{MODEL}.enable_gradient_checkpointing"
 EXTERNAL_LIB = f"{MODEL}.external_lib"
 CHAT_TEMPLATE = "data.apply_chat_template_kwargs"  # a table of arguments, empty in verl's own configuration
 
@@ -84,22 +81,18 @@ def completed(chosen: Mapping[str, Any]) -> dict[str, Any]:
         if name.removeprefix("+").startswith(OWNED):
             raise ValueError(f"verl.{name} is not a recipe's to set; leave it out")
     values = DEFAULTS | dict(chosen)
+    mini_batch = values.get(MINI_BATCH, values[PROMPTS])
     for name in (STEPS, PROMPTS, ROLLOUTS, MINI_BATCH, NODES, WORKERS):
-        number = values.get(name, values[PROMPTS] if name == MINI_BATCH else None)
+        number = mini_batch if name == MINI_BATCH else values.get(name)
         least = 2 if name == ROLLOUTS else 1  # a rollout is compared with the others of its group
         if not isinstance(number, int) or number < least:
             raise ValueError(f"verl.{name} must be a whole number of at least {least}, got {number!r}")
     temperature = values[f"{ROLLOUT}.temperature"]
     if not isinstance(temperature, int | float) or temperature <= 0:  # at 0, all rollouts of a prompt are the same
         raise ValueError(f"verl.{ROLLOUT}.temperature must be a number above 0, got {temperature!r}")
-    if values[PROMPTS] % values.get(MINI_BATCH, values[PROMPTS]):
-        raise ValueError(f"verl.{MINI_BATCH} must divide {PROMPTS} = {values[PROMPTS]}, got {values[MINI_BATCH]}")
-    if values[REUSE_LOGPROBS] and mini_batches(values) > 1:
+    if values[PROMPTS] % mini_batch:
+        raise ValueError(f"verl.{MINI_BATCH} must divide {PROMPTS} = {values[PROMPTS]}, got {mini_batch}")
+    if values[REUSE_LOGPROBS] and mini_batch < values[PROMPTS]:
         why = "with more optimizer steps a batch, the policy is no longer the one that sampled"
         raise ValueError(f"verl.{REUSE_LOGPROBS} needs {MINI_BATCH} = {PROMPTS} = {values[PROMPTS]}: {why}")
     return values
-
-
-def mini_batches(values: Mapping[str, Any]) -> int:
-    """Return the number of optimizer steps per batch of prompts."""
-    return values[PROMPTS] // values.get(MINI_BATCH, values[PROMPTS])

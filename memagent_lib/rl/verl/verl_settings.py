@@ -147,7 +147,7 @@ def _common(recipe: Recipe, folder: RunFolder, encoder: Encoder) -> dict[str, An
         "algorithm.adv_estimator": "grpo",
         "algorithm.rollout_correction.rollout_is": None if reused else "token",
         f"{keys.ACTOR}.strategy": "fsdp2",
-        keys.LOSS: keys.OWN_LOSS,
+        f"{keys.ACTOR}.policy_loss.loss_mode": keys.OWN_LOSS,
         keys.MINI_BATCH: recipe.prompts,
         f"{keys.ACTOR}.use_dynamic_bsz": True,
         f"{keys.ACTOR}.data_loader_seed": train.seed,
@@ -163,7 +163,7 @@ def _common(recipe: Recipe, folder: RunFolder, encoder: Encoder) -> dict[str, An
         "trainer.logger": ["console", "file"],  # the supervisor reads the file
         "trainer.total_epochs": 1 << 30,  # the number of steps ends a run
         "trainer.val_before_train": recipe.verl[keys.TEST_FREQ] > 0,
-        keys.SAVE_FREQ: recipe.steps,
+        "trainer.save_freq": recipe.steps,
         "trainer.default_local_dir": str(folder.checkpoints),
         "+trainer.v1.memagent": {"folder": str(folder.path)},
     }
