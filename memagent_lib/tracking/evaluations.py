@@ -12,6 +12,7 @@ import json
 import logging
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -287,9 +288,9 @@ def run_names(experiment: Experiment, run_ids: Iterable[str]) -> dict[str, str]:
     Raises :class:`TrackingError` if the store has no such run.
     """
     policies = {run_id: experiment.join(run_id).policy for run_id in run_ids}
-    several = [policy for policy in policies.values() if list(policies.values()).count(policy) > 1]
+    runs = Counter(policies.values())
     return {
-        run_id: f"{policy}, run {run_id[:6]}" if policy in several else policy for run_id, policy in policies.items()
+        run_id: f"{policy}, run {run_id[:6]}" if runs[policy] > 1 else policy for run_id, policy in policies.items()
     }
 
 

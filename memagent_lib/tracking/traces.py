@@ -46,12 +46,10 @@ class TracesLeftOut(NamedTuple):
     turns: int
 
 
-def log_traces(
-    run: Run, results: Iterable[Result], max_traces: int = MAX_TRACES, max_turns: int = MAX_TURNS, **tags: Any
-) -> TracesLeftOut:
+def log_traces(run: Run, results: Iterable[Result], max_turns: int = MAX_TURNS, **tags: Any) -> TracesLeftOut:
     """Log readings as traces of the run, with ``tags`` on each; return how much was left out.
 
-    If there are more than ``max_traces`` readings, those of every reader, length and verdict are taken in turn. All
+    If there are more than :data:`MAX_TRACES` readings, those of every reader, length and verdict are taken in turn. All
     traces have been written when this returns.
     """
     from mlflow.tracing.client import TracingClient
@@ -59,7 +57,7 @@ def log_traces(
     # MLflow's exporter is not used, because it only logs a failure.
     client = TracingClient(run.experiment.uri)
     traced = [result for result in results if result.trace is not None]
-    chosen = list(islice(_fairly(traced), max_traces))
+    chosen = list(islice(_fairly(traced), MAX_TRACES))
     turns_left_out = 0
     spans: list[Span] = []
     with status_line("logging to MLflow", len(chosen), "readings") as bar:
