@@ -64,12 +64,7 @@ def document(example: Example, most_chars: int = 4000) -> Page:
     # Around the first evidence; without any, from the beginning.
     middle = spans[0].start if spans else 0
     start = max(0, min(middle - most_chars // 2, len(text) - most_chars))
-    end = min(len(text), start + most_chars)
-    excerpt = {
-        "pieces": marked(text[start:end], [(a - start, b - start) for a, b in spans]),
-        "before": start > 0,
-        "after": end < len(text),
-    }
+    excerpt = _excerpt(text, start, start + most_chars, spans)
     body = render("inspector/document.html", example=_about(example, len(text)), excerpt=excerpt)
     return Page(example.id, body)
 
@@ -153,6 +148,12 @@ def marked(text: str, spans: Sequence[Sequence[int]]) -> list[tuple[str, bool]]:
     return [(text[a:b], any(start <= a < end for start, end in inside)) for a, b in pairwise(edges)]
 
 
+def _excerpt(text: str, start: int, end: int, spans: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """Return ``text[start:end]`` in pieces (:func:`marked`), and whether there is text before and after it."""
+    pieces = marked(text[start:end], [(a - start, b - start) for a, b in spans])
+    return {"pieces": pieces, "before": start > 0, "after": end < len(text)}
+
+
 def _about(example: Example, characters: int) -> dict[str, Any]:
     """Return the question, and a description of the example as a list of short texts, for the head of a page."""
     metadata = example.metadata
@@ -174,19 +175,15 @@ def _side(readings: Readings, key: str, turns: Sequence[int]) -> dict[str, Any]:
 
 def _turn(detail: Mapping[str, Any]) -> dict[str, Any]:
     """Return a turn for the template, with its evidence and some text around it, or else the beginning of its chunk."""
-    chunk = detail["chunk"]
+    text = detail["chunk"]["text"] if detail["chunk"] else ""
     evidence = detail["evidence"]
-    excerpt = {"pieces": [], "before": False, "after": False}
-    if chunk and chunk["text"]:
-        text = chunk["text"]
-        start = 0
-        end = min(len(text), _MARGIN_CHARS)
-        if evidence:
-            start = max(0, evidence[0][0] - _MARGIN_CHARS)
-            end = min(len(text), evidence[-1][1] + _MARGIN_CHARS)
-        pieces = marked(text[start:end], [(a - start, b - start) for a, b in evidence])
-        excerpt = {"pieces": pieces, "before": start > 0, "after": end < len(text)}
+    start = 0
+    end = _MARGIN_CHARS
+    if text and evidence:
+        start = max(0, evidence[0][0] - _MARGIN_CHARS)
+        end = evidence[-1][1] + _MARGIN_CHARS
     css = _FATE_OF_LETTER[detail["letter"]].css
+    excerpt = _excerpt(text, start, end, evidence)
     return {**detail, "number": detail["turn"] + 1, "css": css, "excerpt": excerpt}
 
 
