@@ -267,6 +267,11 @@ class Readings:
             "length": str(chunks or ""),
         }
 
+    def displayed(self, state: Mapping[str, Any]) -> list[str]:
+        """Return the keys of the readings that a state of the inspector displays: one, or two side by side."""
+        other = self.beside(self.entry(state["key"]), state["beside"])
+        return [state["key"], other["key"]] if other else [state["key"]]
+
     def embedded(self, keys: Sequence[str], room: float) -> dict[str, Any]:
         """Return the stories of readings, and the texts of as many turns as fit into ``room`` bytes.
 

@@ -75,10 +75,7 @@ def still(readings: Readings, state: Mapping[str, Any], live: str = "") -> Page:
     A chunk that both readings have read appears once. ``live`` is the line of code that makes the page interactive
     again.
     """
-    keys = [state["key"]]
-    other = readings.beside(readings.entry(keys[0]), state["beside"])
-    if other is not None:
-        keys.append(other["key"])
+    keys = readings.displayed(state)
     turns = [readings.notable(key) for key in keys]
     if len({len(readings.results[key].trace.turns) for key in keys}) == 1:  # the turns of both can stand side by side
         turns = [sorted(set().union(*turns))] * len(keys)

@@ -53,14 +53,10 @@ class Inspector(anywidget.AnyWidget):
         self.readings = readings
         # Opened on first use and then reused: loading a model takes seconds.
         self.agents = {policy: cache(opener) for policy, opener in agents.items()}
-        opened = [state["key"]]
-        other = readings.beside(readings.entry(state["key"]), state["beside"])
-        if other is not None:
-            opened.append(other["key"])
         super().__init__(
             catalog=readings.catalog(),
             state=state,
-            saved=readings.embedded(opened, SAVED_BYTES),
+            saved=readings.embedded(readings.displayed(state), SAVED_BYTES),
             live=live,
             # Functions cannot be sent to the browser; the names of the policies that have one can.
             can_rerun=[policy for policy in dict.fromkeys(readings.policies.values()) if policy in agents],
