@@ -159,7 +159,7 @@ def save_leaderboard(board: pd.DataFrame, path: str | Path) -> Path:
     without = board.attrs.get("without_rows", [])
     left_out = [f"not listed, because they have no table of rows: the runs {', '.join(without)}"] if without else []
     pieces = [introduction(board.to_dict("records")), notes(left_out), board_table(board)]
-    body = Markup(render("inspector/leaderboard.html", pieces=[Markup(piece.body) for piece in pieces]))
+    body = render("inspector/leaderboard.html", pieces=[Markup(piece.body) for piece in pieces])
     return _page("Leaderboard", body).save(path)
 
 

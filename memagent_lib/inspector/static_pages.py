@@ -111,7 +111,8 @@ def to_html(readings: Readings | Mapping[str, Iterable[Result]], room_mb: float 
         # To compress thousands that cannot fit would take minutes.
         if sum(map(readings.size, keys)) > MOST_COMPRESSION * room:
             continue
-        pack = _packed(readings.pack(keys))
+        # As inspector.js opens it; without a time, so that the same readings make the same page.
+        pack = b64encode(gzip.compress(json.dumps(readings.pack(keys)).encode(), mtime=0)).decode()
         room -= len(pack)
         if room < 0:
             break
@@ -127,12 +128,6 @@ def to_html(readings: Readings | Mapping[str, Iterable[Result]], room_mb: float 
     head = Markup(introduction(catalog, first.question).body)
     title = first.id if len(questions) == 1 else f"{len(catalog):,} readings"
     return Page(title, render("inspector/interactive.html", head=head, data=escaped, script=script, **counts))
-
-
-def _packed(pack: Mapping[str, Any]) -> str:
-    """Return the texts of one question's readings as inspector.js opens them."""
-    # Without a time, so that the same readings make the same page.
-    return b64encode(gzip.compress(json.dumps(pack).encode(), mtime=0)).decode()
 
 
 def marked(text: str, spans: Sequence[Sequence[int]]) -> list[tuple[str, bool]]:
