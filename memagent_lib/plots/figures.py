@@ -77,17 +77,10 @@ def accuracy_by_task(results: pd.DataFrame) -> Axes:
 
 
 def _accuracy(rows: pd.DataFrame, ax: Axes, looks: dict[str, dict[str, Any]], title: str) -> None:
-    """Draw the lines of keyed rows, with their title and caption."""
+    """Draw the mean score of keyed rows by length, for each line of ``looks``, with intervals, title and caption."""
     if rows["score"].isna().all():
         without_data(ax, title, _ALL_FAILED)
         return
-    caption = _rates(rows, ax, looks)
-    style.share_axis(ax, "accuracy")
-    finish(ax, title, caption)
-
-
-def _rates(rows: pd.DataFrame, ax: Axes, looks: Mapping[str, dict[str, Any]]) -> str:
-    """Draw the mean score by length for each line of ``looks``, with intervals; return the caption."""
     drawn = style.with_a_length(rows)
     rates: list[Rate] = []
     for number, (line, look) in enumerate(looks.items()):
@@ -99,7 +92,10 @@ def _rates(rows: pd.DataFrame, ax: Axes, looks: Mapping[str, dict[str, Any]]) ->
             style.band(ax, x, [rate.low for rate in of_line], [rate.high for rate in of_line], look)
         rates += of_line
     style.length_axis(ax, rows["chunks"], style.tokens_of_a_chunk(drawn))
-    return style.shared_sizes("questions per point", [rate.n for rate in rates], [rate.documents for rate in rates])
+    # A little beyond 0 and 1, so that markers there are whole.
+    ax.set(ylim=(-0.03, 1.03), ylabel="accuracy", yticks=[0, 0.25, 0.5, 0.75, 1])
+    style.percent_axis(ax.yaxis)
+    finish(ax, title, style.shared_sizes([rate.n for rate in rates], [rate.documents for rate in rates]))
 
 
 @styled

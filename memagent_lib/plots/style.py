@@ -179,10 +179,10 @@ def sample_sizes(what: str, counts: Iterable[float]) -> str:
     return f"n = {' to '.join(f'{number:,}' for number in numbers)} {what}"
 
 
-def shared_sizes(what: str, counts: Sequence[int], documents: Sequence[int]) -> str:
-    """Return the range of ``counts`` as text, with that of their documents if questions share some."""
+def shared_sizes(counts: Sequence[int], documents: Sequence[int]) -> str:
+    """Return the range of the points' numbers of questions, with that of their documents if questions share some."""
     if sum(documents) == sum(counts):
-        return f"{sample_sizes(what, counts)}, 95 % Wilson intervals"
+        return f"{sample_sizes('questions per point', counts)}, 95 % Wilson intervals"
     shared = sample_sizes("documents", documents).removeprefix("n = ")
     return f"{sample_sizes('questions', counts)} on {shared}, 95 % intervals over documents"
 
@@ -200,12 +200,6 @@ def percent_axis(axis: Axis) -> None:
     from matplotlib.ticker import PercentFormatter
 
     axis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
-
-
-def share_axis(ax: Axes, label: str) -> None:
-    # A little beyond 0 and 1, so that markers there are whole.
-    ax.set(ylim=(-0.03, 1.03), ylabel=label, yticks=[0, 0.25, 0.5, 0.75, 1])
-    percent_axis(ax.yaxis)
 
 
 def plain_numbers(axis: Axis) -> None:
