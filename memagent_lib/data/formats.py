@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from inspect import signature
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +67,6 @@ def format_named(name: str) -> Format:
     return found
 
 
-def require_options(form: str, options: Mapping[str, Any]) -> None:
-    """Raise ``ValueError``, which lists the format's options, unless the format accepts all of ``options``."""
-    known = format_named(form).options
-    wrong = sorted(set(options) - set(known))
-    if wrong:
-        raise ValueError(f"format {form!r} takes no {', '.join(wrong)}; it takes {', '.join(known) or 'no options'}")
-
-
 def require_file(path: str | Path) -> None:
     """Raise an error that says what to do if ``path`` is not a regular file."""
     if Path(path).is_dir():
@@ -88,26 +81,24 @@ def read_original(path: str | Path, form: str, **options: Any) -> Iterator[Examp
     Raises :class:`MissingFile`, and ``ValueError`` for a record that cannot be read.
     """
     known = format_named(form)
-    require_file(path)
     if known.pool:
         pool = read_pool(path, form)
         with naming_errors(path, known.files):
             yield from [pool.own_example(question, form) for question in pool.questions]
         return
-    number = 0
+    require_file(path)
     found = records(path)
-    while True:
-        with naming_errors(f"{path}, record {number + 1}", known.files):
+    for number in count(1):
+        with naming_errors(f"{path}, record {number}", known.files):
             record = next(found, None)
             if record is None:
                 break
-            number += 1
             made = list(known.examples(record, number, Path(path), **options))
             for example in filter(None, made):
                 if not isinstance(example.document, str) or not example.document.strip():
                     raise ValueError("the document is empty, or not a text")
         yield from made
-    if not number:
+    if number == 1:
         raise ValueError(f"{path}: expected {known.files}, found a file without records")
 
 

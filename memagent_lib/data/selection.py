@@ -17,7 +17,7 @@ from typing import Any
 from memagent_lib.agent import Agent, run_sync
 from memagent_lib.backends import BackendError
 from memagent_lib.data.examples import Example, stream_records
-from memagent_lib.data.formats import format_named, read_original, read_pool, require_options
+from memagent_lib.data.formats import format_named, read_original, read_pool
 from memagent_lib.data.layout import Length, Meter
 from memagent_lib.data.plans import ExampleKey
 from memagent_lib.data.pools import AnyQuestion, Pool, PoolQuestion, Question, shuffled
@@ -96,7 +96,10 @@ def convert(
     needs a ``tokenizer`` and a format that has a pool. ``rule`` replaces the judge.
     """
     known = format_named(form)
-    require_options(form, options)
+    wrong = sorted(set(options) - set(known.options))
+    if wrong:
+        accepted = ", ".join(known.options) or "no options"
+        raise ValueError(f"format {form!r} takes no {', '.join(wrong)}; it takes {accepted}")
     if rule:
         judge_named(rule)
         if "rule" in known.options:
