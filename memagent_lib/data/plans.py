@@ -76,7 +76,6 @@ class Plan(Protocol):
 
         Its evidence is only what the final memory needs for the answer: if a value changes, only the last change.
         """
-        ...
 
 
 class Task(Protocol):
@@ -84,7 +83,6 @@ class Task(Protocol):
 
     def plan(self, key: ExampleKey) -> Plan:
         """Return the plan of example ``key``. The same key always gives the same plan."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

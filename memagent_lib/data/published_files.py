@@ -161,7 +161,7 @@ def hotpot_pool(path: str | Path) -> Pool:
 
     Questions that lack a supporting paragraph, as most in the fullwiki files do, are left out as unanswerable.
     """
-    found = [(record, _pairs(record["context"], "title", "sentences")) for record in records(path)]
+    found = [(record, _pairs(record["context"], "sentences")) for record in records(path)]
     # MemAgent's evaluation files point into this order by number.
     documents = tuple(sorted({_text(paragraph) for _, own in found for paragraph in own}))
     number_of = {text: i for i, text in enumerate(documents)}
@@ -172,17 +172,17 @@ def hotpot_pool(path: str | Path) -> Pool:
     return Pool(documents, tuple(questions), str(path), len(found) - len(questions))
 
 
-def _pairs(value: Any, first: str, second: str) -> list[tuple[Any, Any]]:
-    """Return the pairs of a list, which may be a JSON text, or of the Hub's two columns ``first`` and ``second``."""
+def _pairs(value: Any, second: str) -> list[tuple[Any, Any]]:
+    """Return the pairs of a list, which may be a JSON text, or of the Hub's two columns ``title`` and ``second``."""
     if isinstance(value, str):
         value = written_value(value)
     if isinstance(value, Mapping):
-        return list(zip(value[first], value[second], strict=True))
+        return list(zip(value["title"], value[second], strict=True))
     return [(left, right) for left, right in value]
 
 
 def _supporting(record: Mapping[str, Any]) -> list[tuple[str, int]]:
-    return _pairs(record.get("supporting_facts") or [], "title", "sent_id")
+    return _pairs(record.get("supporting_facts") or [], "sent_id")
 
 
 def _text(paragraph: Paragraph) -> str:

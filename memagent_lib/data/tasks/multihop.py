@@ -119,7 +119,7 @@ class MultiHop:
             walks = alike_walks(of, route, rng.choice(of.by_kind[route.kind]), self.decoys + 1, rng)
         rng.shuffle(walks)  # nothing but the question distinguishes the first one from the others
         gold, *decoys = walks
-        question, *others = (route.words.format(walk.name) for walk in (gold, *decoys))
+        question, *others = (route.words.format(walk.name) for walk in walks)
         return self._plan(of, rng, route, [gold], decoys, question, gold.value, tuple(others))
 
     def _comparison(self, of: World, rng: random.Random, seed: int, index: int) -> DocumentPlan:

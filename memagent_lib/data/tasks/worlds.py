@@ -84,7 +84,7 @@ def _own_words(name: str) -> list[str]:
     return [word for word in name.split() if word not in ("The", "of", "the", "Works")]
 
 
-def world(seed: int, number: int = 0, size: int = 1) -> World:
+def world(seed: int, number: int, size: int) -> World:
     """Return world ``number`` of a seed, with at least ``size`` entities. The two most recent worlds are cached."""
     return _world(seed, number, max(1, -(-size // BLOCK)))
 
@@ -198,16 +198,9 @@ def _work(noun: str, relation: str, released: str) -> tuple[Draws, tuple[tuple[s
     )
 
 
-_PERSON: Draws = {"birth year": _number(1700, 2000), "trade": _one_of(_TRADES), "boxes": _number(2, 60)}
-_COMPANY: Draws = {"year": _number(1750, 2020), "goods": _one_of(_GOODS), "staff": _number(12, 9000, ",")}
-_CITY: Draws = {
-    "river": lambda rng: f"{_syllables(rng)}{_syllables(rng).lower()}",
-    "bridges": _number(3, 90),
-    "minutes": _number(4, 30),
-}
 _ABOUT: dict[str, tuple[Draws, tuple[tuple[str, str | None], ...]]] = {
     "person": (
-        _PERSON,
+        {"birth year": _number(1700, 2000), "trade": _one_of(_TRADES), "boxes": _number(2, 60)},
         (
             ("{name} is known as a {trade} and as a patient correspondent.", None),
             ("{name} was born in the city of {born in}.", "born in"),
@@ -220,7 +213,7 @@ _ABOUT: dict[str, tuple[Draws, tuple[tuple[str, str | None], ...]]] = {
     "film": _work("film", "directed by", "shown"),
     "novel": _work("novel", "written by", "printed"),
     "company": (
-        _COMPANY,
+        {"year": _number(1750, 2020), "goods": _one_of(_GOODS), "staff": _number(12, 9000, ",")},
         (
             ("{name} is a company that makes {goods} and little else.", None),
             ("{name} was founded by {founded by}.", "founded by"),
@@ -230,7 +223,11 @@ _ABOUT: dict[str, tuple[Draws, tuple[tuple[str, str | None], ...]]] = {
         ),
     ),
     "city": (
-        _CITY,
+        {
+            "river": lambda rng: f"{_syllables(rng)}{_syllables(rng).lower()}",
+            "bridges": _number(3, 90),
+            "minutes": _number(4, 30),
+        },
         (
             ("{name} is a city with {bridges} bridges and a weekly market.", None),
             ("The mayor of {name} is {governed by}.", "governed by"),
