@@ -216,10 +216,10 @@ class _Statement(NamedTuple):
     """
 
     words: tuple[str, ...]
-    subject: frozenset[str] = frozenset()
-    rest: frozenset[str] = frozenset()
-    known: frozenset[str] = frozenset()
-    asked: frozenset[str] = frozenset()
+    subject: frozenset[str]
+    rest: frozenset[str]
+    known: frozenset[str]
+    asked: frozenset[str]
 
     def is_in(self, memory: str) -> bool:
         """Return whether a sentence of the memory states the fact."""
@@ -241,7 +241,7 @@ class _Statement(NamedTuple):
         return self.subject <= words or self.known.issuperset(map(_plain, others))
 
 
-def _statements(text: str, answers: Sequence[str], question: str, others: str = "") -> list[_Statement]:
+def _statements(text: str, answers: Sequence[str], question: str, others: str) -> list[_Statement]:
     """Return the ways to state a fact, one of which has to be in memory: one for each of its values."""
     asked = _comparable(question)
 

@@ -218,15 +218,11 @@ class Provenance:
         ``origins`` are those of the next memory's words. A phrase that was dropped before and returns, because a prompt
         displayed an old memory again, becomes a new phrase.
         """
-        words = [word.group() for word in WORD.finditer(before.text)]
+        words = list(zip(WORD.findall(before.text), before.origins, strict=True))
         carried = []
         for number in before.phrases:
             phrase = self.phrases[number]
-            of_phrase = [
-                (word, origin)
-                for word, origin in zip(words, before.origins, strict=True)
-                if phrase.start <= origin < phrase.end
-            ]
+            of_phrase = [(word, origin) for word, origin in words if phrase.start <= origin < phrase.end]
             distinctive = set(distinctive_words(word for word, _ in of_phrase))
             alive = [origin in origins for word, origin in of_phrase if word in distinctive or not distinctive]
             # A phrase ends when most of what identifies it is gone, whatever filler words are left.
