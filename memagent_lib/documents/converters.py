@@ -186,7 +186,7 @@ def _cell(value: Any) -> str:
         return f"{value:.15g}"  # the digits that spreadsheets store: 0.1 + 0.2 is 0.3
     if isinstance(value, datetime.datetime) and value.time() == datetime.time():
         value = value.date()
-    return " ".join(str(value).split())
+    return one_line(value)
 
 
 def spreadsheet_text(source: Source) -> Iterator[Piece]:
@@ -380,8 +380,7 @@ def mail_text(source: Source) -> Iterator[Piece]:
 
 
 def _headers(mail: EmailMessage) -> str:
-    lines = [f"{name}: {' '.join(str(mail[name]).split())}\n" for name in MAIL_HEADERS if mail[name]]
-    return "".join([*lines, "\n"])
+    return "".join(f"{name}: {one_line(mail[name])}\n" for name in MAIL_HEADERS if mail[name]) + "\n"
 
 
 def _parts(part: EmailMessage, where: str, source: Source) -> Iterator[Piece]:

@@ -76,6 +76,7 @@ class FileReading:
 
     def _repr_html_(self) -> str:
         """Return the page's body."""
+        trace = self.trace
         by = self.document.converters
         model = Path(self.settings["model"])
         return render(
@@ -84,7 +85,12 @@ class FileReading:
             model=model.name if model.is_absolute() else model,
             date=f"{self.finished:%d %B %Y}",
             answers=[_answer(self, question) for question in self.questions],
-            numbers=_numbers(self),
+            numbers=[
+                f"{len(trace.chunks_read):,} chunks read" if trace.reads else "one prompt, no memory",
+                f"{trace.prompt_tokens:,} prompt and {trace.reply_tokens:,} reply tokens",
+                f"reader {trace.reader}",
+                f"{self.seconds:,.1f} s",
+            ],
             warnings=_of_reading(self) + self.document.notes,
             history=_history(self),
         )
@@ -161,16 +167,6 @@ def _quotes(reading: FileReading, phrases: Sequence[Phrase], mark: str = "<mark>
         fate = f"in memory from turn {min(phrase.brought for phrase in inside) + 1} {until}"
         quotes.append({"text": text + quote[at:], "position": f"{position} · {fate}"})
     return quotes
-
-
-def _numbers(reading: FileReading) -> list[str]:
-    trace = reading.trace
-    return [
-        f"{len(trace.chunks_read):,} chunks read" if trace.reads else "one prompt, no memory",
-        f"{trace.prompt_tokens:,} prompt and {trace.reply_tokens:,} reply tokens",
-        f"reader {trace.reader}",
-        f"{reading.seconds:,.1f} s",
-    ]
 
 
 def _history(reading: FileReading) -> dict[str, Any] | None:
