@@ -118,20 +118,15 @@ def _groups(examples: Iterable[Example], together: bool) -> Iterator[_Group]:
         first += len(group)
 
 
-def chars_in_flight() -> int:
-    """Return how many characters of documents may be read concurrently.
-
-    This is enough for four documents of 3.5M tokens or 500 of 32K. A machine with over 4 GB of memory may read more:
-    with 24 GB, some twenty documents of 3.5M tokens.
-    """
-    return max(CHARS_IN_FLIGHT, int(machine_bytes() // BYTES_PER_CHAR))
-
-
 class _Room:
-    """Limits the documents in memory to :func:`chars_in_flight` characters, but always lets one document in."""
+    """Limits the number of characters of the documents in memory, but always lets one document in.
+
+    :data:`CHARS_IN_FLIGHT` is enough for four documents of 3.5M tokens or 500 of 32K. A machine with over 4 GB of
+    memory may read more: with 24 GB, some twenty documents of 3.5M tokens.
+    """
 
     def __init__(self) -> None:
-        self._all = chars_in_flight()
+        self._all = max(CHARS_IN_FLIGHT, int(machine_bytes() // BYTES_PER_CHAR))
         self._free = self._all
         self._changed = asyncio.Condition()
         self._one_at_a_time = asyncio.Lock()

@@ -127,15 +127,15 @@ def rows_of(rows: pd.DataFrame, name: str, reader: str = "") -> pd.DataFrame:
     ``ValueError`` if there is no such line, or more than one.
     """
     rows = keyed(rows)
+    wanted = line_name(name, reader or "overwrite")
     named = rows[(rows[["policy", "variant", "line"]] == name).any(axis="columns")]
     if reader:
         named = named[named["reader"] == reader]
-    exact = named[named["line"] == line_name(name, reader or "overwrite")]
+    exact = named[named["line"] == wanted]
     found = exact if len(exact) else named
     if found["line"].nunique() != 1:
         known = ", ".join(map(repr, lines_of(found if len(found) else rows)))
-        near = nearest(line_name(name, reader or "overwrite"), lines_of(rows))
-        raise ValueError(f"{line_name(name, reader or 'overwrite')!r} is not one line; choose from {known}{near}")
+        raise ValueError(f"{wanted!r} is not one line; choose from {known}{nearest(wanted, lines_of(rows))}")
     return found
 
 
