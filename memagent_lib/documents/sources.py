@@ -166,9 +166,8 @@ class Document:
                 at += len(head)
             begin = at
             for text, where in converted.pieces():
-                last = self.parts[-1] if at > begin else None
                 # Pieces of the same page or sheet share one part.
-                if last is None or last.where != where:
+                if at == begin or self.parts[-1].where != where:
                     self.parts.append(Part(name, at, at - begin, where))
                 at += len(text)
                 has_text = has_text or bool(text.strip())

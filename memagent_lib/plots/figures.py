@@ -148,11 +148,9 @@ def memory_by_turn(traces: pd.DataFrame) -> Axes:
     if reads.empty:
         return without_data(ax, title, "no reading has a memory")
     reads = reads.astype({"reply_tokens": float})
-    if "policy" in reads:
-        lines = map(line_name, reads["policy"], reads["reader"])
-        reads = reads.assign(policy=list(lines))
-    else:
-        reads = reads.assign(policy="memory")
+    # The turns of a single trace have no policy.
+    lines = list(map(line_name, reads["policy"], reads["reader"])) if "policy" in reads else "memory"
+    reads = reads.assign(policy=lines)
     for name, colour in style.colours_of(reads["policy"]).items():
         group = reads[reads["policy"] == name]
         tokens = group.groupby("turn")["reply_tokens"]
