@@ -115,5 +115,6 @@ def _lessons(recipe: SftRecipe) -> tuple[Encoder, list[Row]]:
         examples = [example for file in recipe.data.train for example in load(absolute(file))]
         data = rows(lessons_from_examples(examples, encoder, recipe.sft, reader), encoder)
     if not data:
-        raise ValueError("nothing to learn: data.train has no example, or data.traces no right reading that is whole")
+        what = f"data.train has no example, or data.traces no right and whole reading by {reader.name!r}"
+        raise ValueError(f"nothing to learn: {what}")
     return encoder, data

@@ -76,18 +76,16 @@ def lessons_from_examples(
 def lessons_from_traces(results: Iterable[Result], reader: Reader, left_out: Counter[str]) -> Iterator[Lesson]:
     """Yield all turns of the right readings; of several of one example, only that with the fewest reply tokens counts.
 
-    Readings whose memory or answer was cut at the token limit are left out: nobody should learn their last words.
-    So are turns whose reply was not a memory; ``left_out`` counts them by fault. Raises ``ValueError`` for a reading of
-    another reader, because its replies have another form.
+    Readings by another reader are left out: their replies have another form. So are those whose memory or answer was
+    cut at the token limit (nobody should learn their last words), and turns whose reply was not a memory; ``left_out``
+    counts the latter by fault.
     """
     best: dict[str, Result] = {}
     for result in results:
         if not result.correct or result.trace is None or any(turn.reply.cut for turn in result.trace.turns):
             continue
         if result.trace.reader not in (reader.name, reader.source):
-            raise ValueError(
-                f"the reading of {result.example.id!r} is by {result.trace.reader!r}; set reading.reader to it"
-            )
+            continue
         # The shortest right reading shows how little suffices.
         rival = best.get(result.key)
         if rival is None or result.trace.reply_tokens < rival.trace.reply_tokens:
