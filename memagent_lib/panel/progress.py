@@ -93,7 +93,9 @@ class Follower:
             stopping=not status.state.over and self.folder.stop_request.exists(),
             points=self._once("points", [self.folder.metrics], self._points),
             rollouts=self._once(
-                "rollouts", [*self.folder.traces.glob("*"), *self.folder.credit.glob("*")], self._rollouts
+                "rollouts",
+                [self.folder.metrics, *self.folder.traces.glob("*"), *self.folder.credit.glob("*")],
+                self._rollouts,
             ),
             due=self._once("due", [self.folder.metrics], lambda: self.folder.due(status.steps)),
             log=_end_of(self.folder.log) if status.state in (TrainingState.FAILED, TrainingState.DIED) else "",

@@ -88,7 +88,8 @@ class TrainingPanel(w.VBox):
         labels = tuple(map(page.label, self.listed))
         if labels != self.list.options:
             self.list.options = labels
-            self.list.index = self.listed.index(chosen) if chosen in self.listed else 0
+            if chosen in self.listed:  # else the first one is selected
+                self.list.index = self.listed.index(chosen)
         self._update_rollout()
         at = (state, progress.status.step)
         if self.copy and self.copy.is_due(at):

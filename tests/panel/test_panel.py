@@ -149,6 +149,10 @@ def test_the_live_panel_follows_the_files_and_the_selection(running: RunFolder, 
     eventually(lambda: panel.curves.value != curves)
     eventually(lambda: panel.list.options[panel.list.index].startswith("✓ step 3"))
     eventually(lambda: (panel.stop.disabled, panel.resume.disabled) == (True, True))
+    running.forget_after(0)  # resumed from no checkpoint
+    eventually(lambda: panel.list.options == ())
+    save_rollout(running.traces, lost, 1)
+    eventually(lambda: len(panel.list.options) == 1)
     panel.close()
 
 
