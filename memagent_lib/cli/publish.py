@@ -61,14 +61,14 @@ def leaderboard(out: str | None, tracking: str) -> None:
     multiple=True,
     help="The --out of `memagent evaluate`; repeat it for more.  [default: all evaluations in the store]",
 )
-@tracking_option
+@click.option("--tracking", metavar="STORE", help="The MLflow store.  [default: that of the training run, else runs]")
 def card(
     policy: str,
     overwrite: bool,
     base: str | None,
     licence: str | None,
     evaluations: tuple[str, ...],
-    tracking: str,
+    tracking: str | None,
 ) -> None:
     """Write a model card for RUN, the folder of a training run or a model."""
     from memagent_lib.paths import display, write_atomically
@@ -78,7 +78,7 @@ def card(
     file = found.folder / CARD
     if file.exists() and not overwrite:
         raise ValueError(f"{display(file)} exists; replace it with --overwrite")
-    print(write_atomically(file, model_card(found, tracking, base or "", licence or "", evaluations)))
+    print(write_atomically(file, model_card(found, tracking or "", base or "", licence or "", evaluations)))
     look_next(command=f"memagent push {shlex.quote(policy)} OWNER/NAME")
 
 

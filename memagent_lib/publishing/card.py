@@ -58,20 +58,19 @@ class Policy:
 
 
 def model_card(
-    policy: Policy, store: str = "runs", base: str = "", licence: str = "", evaluations: Sequence[str] = ()
+    policy: Policy, store: str = "", base: str = "", licence: str = "", evaluations: Sequence[str] = ()
 ) -> str:
     """Return the card of ``policy``, in the form of the Hugging Face hub.
 
     ``evaluations`` are folders of ``memagent evaluate --out``; without them, the evaluations in the MLflow ``store``
-    count. Only rows with the hash of exactly these weights are listed. ``base`` and ``licence`` replace what is
-    recorded. Raises :class:`PublishingError` if no licence is recorded.
+    (by default that of the training run) count. Only rows with the hash of exactly these weights are listed. ``base``
+    and ``licence`` replace what is recorded. Raises :class:`PublishingError` if no licence is recorded.
     """
     from huggingface_hub import ModelCard, ModelCardData
 
     recorded = policy.started.get("config", {})
     base = base or recorded.get("model", {}).get("path", "")
-    if recorded:
-        store = recorded["tracking"].get("uri") or store
+    store = store or recorded.get("tracking", {}).get("uri") or "runs"
     if Path(base).is_dir():
         base = name_of(Path(base))
     hub = PUBLISHED[base].hub if base in PUBLISHED else base
@@ -132,7 +131,7 @@ def _scores(weights: str, store: str, evaluations: Sequence[str]) -> list[dict[s
 def public(value: Any) -> Any:
     """Return a value with the absolute paths in its texts relative to the project, or their last part alone."""
     if isinstance(value, Mapping):
-        return {key: public(entry) for key, entry in value.items()}
+        return {public(key): public(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [public(entry) for entry in value]
     if not isinstance(value, str):

@@ -22,6 +22,7 @@ from memagent_lib.models import PUBLISHED
 from memagent_lib.prompts import Encoder, Template
 from memagent_lib.provenance import model_hash
 from memagent_lib.publishing import Policy, PublishingError, files_of, model_card, push_to_hub
+from memagent_lib.publishing.card import public
 from memagent_lib.rl import Recipe, RunFolder, TrainingState, TrainingStatus
 from memagent_lib.tracking import Experiment, evaluate_files
 
@@ -81,6 +82,7 @@ def test_a_card_states_base_licence_recipe_and_hashes(policy, run, tmp_path) -> 
     recipe = Recipe.from_tables(tomllib.loads(text.partition("```toml\n")[2].partition("```")[0]))
     assert recipe.verl["trainer.total_training_steps"] == 4 and recipe.data.train == ("train_2.parquet",)
     assert str(tmp_path) not in text
+    assert public({"rewards": {"/home/me/mine.py:brief": 0.2}}) == {"rewards": {"mine.py:brief": 0.2}}
 
 
 def test_a_card_lists_only_scores_of_its_weights(policy, tokenizer, workspace, tmp_path) -> None:
