@@ -152,8 +152,9 @@ def turn_advantages(keys: Sequence[str], rewards: Sequence[float | None], positi
     """Return ``S_ij = s_ij - mean(s_j)`` for each row: a reward of the turn less the mean of its group.
 
     ``s_ij`` (``rewards``) is a reward of turn ``j`` of rollout ``i`` alone (:mod:`memagent_lib.rl.rewards`), or None if
-    the turn has no such reward. The mean is over the rollouts of a prompt that have a reward for the turn; a turn
-    without one gets 0. ``positions`` name the turns that are the same work in several rollouts.
+    the turn has no such reward. The mean is over all rewards that the rollouts of a prompt have for the turn (a reply
+    that was turned away has one too); a turn without one gets 0. ``positions`` name the turns that are the same work
+    in several rollouts.
     """
     groups = _rewards_of_turns(keys, rewards, positions)
     return [

@@ -55,7 +55,7 @@ POLL_S = 0.2  # how often the trainer looks whether the rollouts have finished
 MOST_ROUNDS = 10  # of fresh prompts in a step; data without any spread would otherwise be drawn for ever
 
 
-class StopRequested(Exception):
+class StopRequested(SystemExit):
     """The run has stopped on request, with a checkpoint of its last step."""
 
 
@@ -89,6 +89,7 @@ class MemAgentTrainer(PPOTrainerSync):
         The buffer of rollouts is polled more often than verl does, because its two seconds are long for a small policy.
         """
         super()._init_dataloader()
+        self.steps_per_epoch = max(1, self.steps_per_epoch)  # 0, by which verl divides, for fewer examples than prompts
         self.replay_buffer.poll_interval = POLL_S
         self.replay_buffer.sample = partial(self.sample, self.replay_buffer.sample)
         tasks = self.train_dataset.dataframe["data_source"][:]

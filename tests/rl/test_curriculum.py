@@ -146,3 +146,5 @@ def test_the_trainer_draws_each_stages_rows_from_its_files(tmp_path, tokenizer):
     again = resumed(5)
     assert fetched(again) == seen[4]
     assert [name for name, _ in fetched(again)] == [f"s000005p{number:05d}" for number in range(4, 8)]
+    config.data.train_batch_size = 32  # more than all 18 examples; verl divides by the steps of an epoch
+    assert resumed(5).steps_per_epoch == 1

@@ -82,6 +82,9 @@ def test_an_export_joins_the_shards_that_the_ranks_saved(saved: Path, mesh: str,
     modes = {oct((folder / "model" / name).stat().st_mode) for name in ("model.safetensors", "config.json")}
     assert len(modes) == 1, "weights are as readable as other new files"
     assert (folder / "model" / "tokenizer.json").read_bytes() == (folder / "policy" / "tokenizer.json").read_bytes()
+    export(folder, folder / "policy", folder / "mean", average_with=str(folder / "policy"), average_share=0.5)
+    averaged = AutoModelForCausalLM.from_pretrained(folder / "mean").state_dict()
+    assert all(torch.equal(averaged[name], weight) for name, weight in policy.items()), "tied weights are averaged too"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

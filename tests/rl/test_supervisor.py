@@ -18,7 +18,7 @@ from memagent_lib.data import Example, save
 from memagent_lib.rl.config import Recipe
 from memagent_lib.rl.run.supervisor import Supervisor, mlflow_run
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
-from memagent_lib.tracking import Experiment, load_runs
+from memagent_lib.tracking import Experiment, TrackingError, load_runs
 
 
 def weights(step: int) -> bytes:
@@ -127,6 +127,25 @@ def test_a_run_reports_what_mlflow_lacks(supervisor: Supervisor) -> None:
     entry.experiment.client.delete_run(entry.id)
     supervisor.unlogged.append((1, {"loss": 1.0}))
     assert "MLflow lacks a part" in supervisor.complete(entry, TrainingState.STOPPED, "")
+
+
+def test_a_run_whose_mlflow_run_is_gone_gets_a_new_one_with_its_curve(supervisor: Supervisor) -> None:
+    entry = mlflow_run(supervisor.recipe, supervisor.folder)
+    pass_on(supervisor, entry, 1)
+    entry.experiment.client.delete_run(entry.id)
+    again = mlflow_run(supervisor.recipe, supervisor.folder)
+    assert again.id != entry.id and history(again, "critic/score/mean") == [(1, 0.25)]
+    named = replace(supervisor.recipe.tracking, run_id=entry.id)
+    with pytest.raises(TrackingError, match="was deleted"):
+        mlflow_run(replace(supervisor.recipe, tracking=named), supervisor.folder)
+
+
+def test_a_stop_whose_checkpoint_failed_is_a_failure(supervisor: Supervisor) -> None:
+    trainer = subprocess.Popen(["false"])
+    trainer.wait()
+    supervisor.on_signal(signal.SIGTERM, None)
+    supervisor.folder.error.write_text("CheckpointError: no space left")
+    assert supervisor.end(trainer) == (TrainingState.FAILED, "CheckpointError: no space left")
 
 
 def test_a_stop_before_the_first_step_is_at_once_and_no_failure(supervisor) -> None:

@@ -79,6 +79,7 @@ REFUSED = {
     "data.stages=[{files='a',steps=1}]": "train",
     "verl.trainer.total_training_steps=0": "total_training_steps",
     f"verl.{ROLLOUT}.n=1": "rollout.n",
+    "verl.trainer.save_freq=-1": "trainer.save_freq must be a whole number of at least 1",
     f"verl.{MINI_BATCH}=48": "ppo_mini_batch_size must divide",
     f"verl.{ROLLOUT}.temperature=0.0": "rollout.temperature must be a number above 0",
     "verl.trainer.nnodes=2": "cluster.address",

@@ -25,7 +25,7 @@ from memagent_lib.rl.run.export import save_policy
 from memagent_lib.rl.run_folder import RunFolder, TrainingState, TrainingStatus
 from memagent_lib.rl.verl.verl_settings import environment
 from memagent_lib.settings import flatten
-from memagent_lib.tracking import Experiment, Run, RunStatus
+from memagent_lib.tracking import Experiment, Run, RunStatus, TrackingError
 
 POLL_S = 0.25
 REWARD = "critic/score/mean"
@@ -46,17 +46,22 @@ def mlflow_run(recipe: Recipe, folder: RunFolder) -> Run:
     note = folder.mlflow_note
     previous = note.read_text(encoding="utf-8") if note.is_file() else ""
     joined = tracking.run_id or previous
+    try:
+        run = ledger.join(joined) if joined else None
+    except TrackingError:
+        if tracking.run_id:
+            raise
+        run = None  # that of the previous attempt was deleted, or is in another store
     # MLflow refuses a plus sign in a name.
     params = {name.replace("+", ""): value for name, value in flatten(recipe.to_tables()).items()}
-    if joined:
-        run = ledger.join(joined)
+    if run is None:
+        named = f"train {'/'.join(folder.path.parts[-2:])}"  # the folder of most runs is called "train"
+        run = ledger.start(tracking.run_name or named, params)
+    else:
         run.resume()
         if joined == previous:
             return run
         run.params(params)
-    else:
-        named = f"train {'/'.join(folder.path.parts[-2:])}"  # the folder of most runs is called "train"
-        run = ledger.start(tracking.run_name or named, params)
     write_atomically(note, run.id)
     for row in folder.rows():
         run.metrics(row["metrics"], row["step"])
@@ -170,10 +175,10 @@ class Supervisor:
             assert last is not None, "a run that finished has a checkpoint"
             save_policy(last, self.recipe, self.folder.model)
             return TrainingState.FINISHED, ""
-        if self.folder.stop_request.exists():
-            return TrainingState.STOPPED, ""
         if self.folder.error.is_file():
             return TrainingState.FAILED, self.folder.error.read_text(encoding="utf-8")
+        if self.folder.stop_request.exists():
+            return TrainingState.STOPPED, ""
         return TrainingState.FAILED, f"the training process ended with code {trainer.returncode}; see {self.folder.log}"
 
     def write(self, status: TrainingStatus) -> None:

@@ -19,6 +19,7 @@ MICRO_BATCH = f"{ACTOR}.ppo_max_token_len_per_gpu"
 OWN_LOSS = "memagent"
 REUSE_LOGPROBS = "algorithm.rollout_correction.bypass_mode"
 TEST_FREQ = "trainer.test_freq"
+SAVE_FREQ = "trainer.save_freq"  # at -1, verl does not save the last step either
 NODES = "trainer.nnodes"
 WORKERS = "trainer.n_gpus_per_node"
 FINAL_LR = f"{ACTOR}.optim.min_lr_ratio"
@@ -82,8 +83,9 @@ def completed(chosen: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"verl.{name} is not a recipe's to set; leave it out")
     values = DEFAULTS | dict(chosen)
     mini_batch = values.get(MINI_BATCH, values[PROMPTS])
-    for name in (STEPS, PROMPTS, ROLLOUTS, MINI_BATCH, NODES, WORKERS):
-        number = mini_batch if name == MINI_BATCH else values.get(name)
+    numbers = {SAVE_FREQ: values.get(STEPS)} | values | {MINI_BATCH: mini_batch}
+    for name in (STEPS, PROMPTS, ROLLOUTS, MINI_BATCH, NODES, WORKERS, SAVE_FREQ):
+        number = numbers.get(name)
         least = 2 if name == ROLLOUTS else 1  # a rollout is compared with the others of its group
         if not isinstance(number, int) or number < least:
             raise ValueError(f"verl.{name} must be a whole number of at least {least}, got {number!r}")

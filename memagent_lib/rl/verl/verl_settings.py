@@ -163,7 +163,7 @@ def _common(recipe: Recipe, folder: RunFolder, encoder: Encoder) -> dict[str, An
         "trainer.logger": ["console", "file"],  # the supervisor reads the file
         "trainer.total_epochs": 1 << 30,  # the number of steps ends a run
         "trainer.val_before_train": recipe.verl[keys.TEST_FREQ] > 0,
-        "trainer.save_freq": recipe.steps,
+        keys.SAVE_FREQ: recipe.steps,
         "trainer.default_local_dir": str(folder.checkpoints),
         "+trainer.v1.memagent": {"folder": str(folder.path)},
     }
