@@ -260,14 +260,11 @@ class _Evaluation:
         except (BackendError, BudgetError) as failed:  # anything else is a bug and stops the evaluation
             return self._failed(example, timed.seconds, failed)
         verdict = score(example.rule, trace.answer, example.answers)
-        return Result(example, agent.reader.name, timed.seconds, trace, verdict, code=self._code(example))
+        return Result(example, agent.reader.name, timed.seconds, trace, verdict)
 
     def _failed(self, example: Example, seconds: float, failed: Exception) -> Result:
         error = f"{type(failed).__name__}: {failed}"
-        return Result(example, self.agent.reader.name, seconds, error=error, code=self._code(example))
-
-    def _code(self, example: Example) -> str:
-        return code_of_results(example.rule, self.agent.reader.file)
+        return Result(example, self.agent.reader.name, seconds, error=error)
 
     async def _save(self, result: Result) -> None:
         if self.journal:  # in a thread: the record of a long document takes a while to encode
@@ -281,7 +278,7 @@ class _Evaluation:
             return None
         found = Result.from_record(record, example.document)
         verdict = score(example.rule, found.trace.answer, example.answers)
-        judged = replace(found, example=example, score=verdict, code=self._code(example))
+        judged = replace(found, example=example, score=verdict, code=code_of_results(example.rule))
         # Saved, because reports read the scores from the file.
         if judged != found or judged.code != found.code:
             self.journal.finish(judged.key, judged.to_record(stored=True))

@@ -19,7 +19,6 @@ from memagent_lib.data import Example, Span
 from memagent_lib.diagnostics import Diagnosis, diagnose
 from memagent_lib.errors import MissingFile, nearest_path
 from memagent_lib.journal import append_record, digest, records
-from memagent_lib.plugins import plugin_hash
 from memagent_lib.provenance import VIEW_ROOMS, code_hash
 from memagent_lib.scoring import Score, judge_hash
 from memagent_lib.trace import TURN_COLUMNS, Trace, Turn
@@ -43,13 +42,12 @@ def code_of_replies() -> str:
     return code_hash((*_OTHER_ROOMS, *_JUDGING_ROOMS))[:8]
 
 
-def code_of_results(rule: str, reader_file: str = "") -> str:
+def code_of_results(rule: str) -> str:
     """Return 8 hex digits that change with any code that can change a reply, its diagnosis or its score by ``rule``.
 
-    ``reader_file`` is the ``FILE.py:NAME`` of your own reader; a rule may name such a file too.
+    The file of a reader of your own is no part of it, because readers are compared with one another.
     """
-    reader = plugin_hash(reader_file) if reader_file else ""
-    return digest(f"{code_hash(_OTHER_ROOMS)} {judge_hash(rule)} {reader}")[:8]
+    return digest(f"{code_hash(_OTHER_ROOMS)} {judge_hash(rule)}")[:8]
 
 
 class LeftOutDocument(NamedTuple):

@@ -191,9 +191,11 @@ def mixtures(results: pd.DataFrame) -> list[str]:
         rules = sorted(set(map(judge_name, rows["rule"].dropna())))
         if len(rules) > 1:
             warnings.append(f"{task} was judged by several rules: {', '.join(rules)}")
-    codes = sorted(results["code"].dropna().unique())
-    if len(codes) > 1:
-        warnings.append(f"results of {len(codes)} versions of the code are mixed: {', '.join(codes)}")
+    judges = results["rule"].map(judge_name, na_action="ignore")
+    for judge, codes in results.groupby(judges, sort=False)["code"].unique().items():
+        if len(codes) > 1:
+            mixed = f"results of {len(codes)} versions of the code are mixed: {', '.join(sorted(codes))}"
+            warnings.append(f"{mixed} (judged by {judge})")
     for settings, count in results["sampling_left_out"].value_counts().items():
         warnings.append(f"the server refused {settings} in {count:,} of {len(results):,} readings")
     return warnings
