@@ -57,6 +57,7 @@ def test_what_is_no_memory_is_named(expected, reply):
         # langchain#8824: a comment before the summary itself
         "Since the context does not add any relevant information, we will return the original summary:\n" + MEMORY,
         "I'm sorry, I cannot find the name, but the red door has code 4711.",
+        "The section does not mention the red door, but the lamp keeper Odo Brandt pays 1,200 euros.",
         "Der Hafen liegt im Nebel; die rote Tür hat den Code 4711.",
         "今天天气很好，鸟儿在唱歌。",
     ],
@@ -69,6 +70,7 @@ def test_a_memory_with_content_is_never_turned_away(reply):
 def test_nothing_found_is_a_memory_while_there_is_none(reply):
     assert fault(reply, memory="") is None
     assert fault("No changes needed to the memory.", memory="") is Fault.COMMENT
+    assert fault("Odo Brandt pays 1,200 euros.\n\n(No changes to the previous memory.)", memory="") is None
 
 
 NOTE = "red door code 4711"
