@@ -1,7 +1,8 @@
 """Load objects from a Python file, named as ``FILE.py:NAME``: a task, a reader or a judge of your own.
 
 A file inside a package is imported under its package's name, so that every import gets the same module and the file can
-import its neighbours. Any other file gets a unique module name. Loading a file runs its code, once per process.
+import its neighbours. Any other file gets a unique module name. Loading a file runs its code, once per process and
+version of the file.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 import sys
 import threading
 import traceback
-from importlib import import_module, util
+from importlib import import_module, reload, util
 from inspect import isclass, isroutine
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +22,7 @@ from memagent_lib.errors import MissingFile, UserError, nearest, nearest_path
 from memagent_lib.paths import input_path, root, shipped
 
 SEPARATOR = ".py:"
+_SOURCE = "_memagent_source"  # the attribute of a module of a package with what its file contained when it was loaded
 _IMPORTING = threading.RLock()  # else a second thread would find a module whose code is still running
 _IMPORTS = re.compile(rb"^\s*(?:from|import)\s.*", re.MULTILINE)
 
@@ -140,6 +142,10 @@ def _import_from_package(file: Path, name: str, above: Path) -> ModuleType:
     if str(above) not in sys.path:
         sys.path.append(str(above))
     module = import_module(name)
+    source = file.read_bytes()
+    if vars(module).setdefault(_SOURCE, source) != source:  # edited since
+        module = reload(module)
+        setattr(module, _SOURCE, source)
     imported = Path(module.__file__).resolve()
     if imported != file:  # a package of this name was on the path before
         raise PluginError(f"{file} cannot be imported: the module {name} is already {imported}; rename the package")
@@ -147,7 +153,8 @@ def _import_from_package(file: Path, name: str, above: Path) -> ModuleType:
 
 
 def _import_alone(file: Path) -> ModuleType:
-    name = f"memagent_plugin_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"
+    # A file that was edited is another module, so that an open notebook runs what the hashes of its results say.
+    name = f"memagent_plugin_{hashlib.sha256(bytes(file) + file.read_bytes()).hexdigest()[:12]}"
     if name not in sys.modules:
         spec = util.spec_from_file_location(name, file)
         module = util.module_from_spec(spec)

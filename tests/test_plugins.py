@@ -65,6 +65,19 @@ def test_a_file_in_a_package_imports_its_neighbours(tmp_path, monkeypatch):
     assert sys.modules["own_package.mine"].value == 3
 
 
+@pytest.mark.parametrize("package", [True, False])
+def test_an_edited_file_is_loaded_anew(tmp_path, monkeypatch, package):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    file = tmp_path / f"edited_{package}" / "mine.py"
+    file.parent.mkdir()
+    if package:
+        (file.parent / "__init__.py").write_text("")
+    for value in (1, 22, 22):
+        file.write_text(f"value = [{value}]\n")
+        found = load_plugin(f"{file}:value")
+        assert found == [value] and load_plugin(f"{file}:value") is found
+
+
 @pytest.mark.parametrize(
     ("code", "message"),
     [
