@@ -92,7 +92,7 @@ def _settings_file(model: str | Path) -> Path | None:
 
     Raises :class:`OSError` if that is not known, because the hub cannot be reached and the file is not in its cache.
     """
-    path = paths.input_path(model) / SETTINGS_FILE
+    path = Path(paths.model_path(str(model))) / SETTINGS_FILE
     if path.is_file():
         return path
     if looks_like_path(model) or not HUB_NAME.fullmatch(str(model)):

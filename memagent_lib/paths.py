@@ -236,9 +236,9 @@ def input_path(path: str | Path) -> Path:
 
 
 def model_path(name: str) -> str:
-    """Return a model folder as an absolute path (:func:`input_path`); return any other name unchanged."""
-    folder = input_path(name)
-    return str(folder) if folder.is_dir() else name
+    """Return a model folder in the project or the working folder as an absolute path; return other names unchanged."""
+    folders = (input_path(name), expanded(name).absolute())
+    return next((str(folder) for folder in folders if folder.is_dir()), name)
 
 
 def default_model() -> str:

@@ -83,6 +83,11 @@ def test_a_clones_files_are_found_from_any_folder(tmp_path, monkeypatch):
     assert paths.input_path("recipe.toml") == elsewhere / "recipe.toml"
     assert paths.input_path("none.toml") == elsewhere / "none.toml"
     assert paths.model_path("owner/name") == "owner/name"
+    (elsewhere / "pyproject.toml").touch()
+    (elsewhere / "notebooks").mkdir()
+    (elsewhere / "runs" / "policy").mkdir(parents=True)
+    monkeypatch.chdir(elsewhere / "runs")
+    assert paths.model_path("policy") == str(elsewhere / "runs" / "policy")
 
 
 def test_a_files_name_may_begin_with_a_tilde(tmp_path, monkeypatch):
