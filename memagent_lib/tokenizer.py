@@ -102,7 +102,9 @@ class Tokenizer:
         if Path(model).is_dir():
             return cls._of_folder(Path(model))
         if looks_like_path(model):
-            raise MissingFile(f"no model folder {str(model)!r}; give one, or a hub name{nearest_path(model)}")
+            raise MissingFile(
+                f"no model folder {str(model)!r}; give one or a hub name, or set tokenizer{nearest_path(model)}"
+            )
         from huggingface_hub import snapshot_download
 
         try:

@@ -50,8 +50,7 @@ NEUTRAL = {
 }
 """Fields that change no reply, sent because servers have other defaults. If one is refused, it is left out."""
 CONNECT_S = 10.0
-ATTEMPT_S = 300.0  # without a byte end an attempt, and the client tries again
-DEADLINE_S = 900.0  # for all attempts at a request
+DEADLINE_S = 900.0  # for all attempts at a request; a small server may need most of it for one
 GONE_AFTER_S = 900.0
 """A request at its deadline stops the run if the server has answered no other one for so long."""
 SAME_REFUSALS = 10  # in a row stop the run
@@ -104,7 +103,7 @@ class OpenAICompatible:
         # Some servers quote the key in their error, which ends up in logs and results.
         self._secrets = [secret for secret in (api_key, urlsplit(base_url).password) if secret]
         # The client refuses an empty key, takes None from OPENAI_API_KEY, and sends OPENAI_ORG_ID to any server.
-        timeout = openai.Timeout(ATTEMPT_S, connect=CONNECT_S, pool=None)
+        timeout = openai.Timeout(DEADLINE_S, connect=CONNECT_S, pool=None)
         self._settings: dict[str, Any] = {"base_url": base_url, "api_key": api_key or "none", "timeout": timeout}
         unsent = ["OpenAI-Organization", "OpenAI-Project", *([] if api_key else ["Authorization"])]
         self._options: Any = {"headers": {name: openai.Omit() for name in unsent}}

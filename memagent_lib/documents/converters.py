@@ -42,7 +42,7 @@ READ = "text, HTML, JSON, PDF, Word (.docx), RTF, EPUB, e-mail, notebooks, sprea
 # Ligatures, soft hyphens and the bullets of Word's lists, which no search finds.
 _SPELLED = {0xFB00: "ff", 0xFB01: "fi", 0xFB02: "fl", 0xFB03: "ffi", 0xFB04: "ffl", 0xAD: "", 0xF0B7: "•", 0xF0A7: "•"}
 _UNKNOWN = re.compile(r"[\x00-\x08\x0e-\x1f\ue000-\uf8ff]")
-_IN_ARCHIVES = {"word/": "docx", "xl/": "spreadsheet", "META-INF/container.xml": "epub", "content.xml": "spreadsheet"}
+_IN_ARCHIVES = {"word/": "docx", "xl/": "spreadsheet", "META-INF/container.xml": "epub"}
 _SUFFIXES = {".htm": "html", ".html": "html", ".xhtml": "html", ".csv": "csv", ".tsv": "csv"}
 _SUFFIXES |= {".json": "json", ".jsonl": "json", ".ndjson": "json", ".ipynb": "ipynb", ".eml": "mail", ".mbox": "mail"}
 _UNSAVED = re.compile(rb'<c(?![^>]*t="str")[^>]*><f[^<]*(?:/>|</f>)(?:<v/>|<v></v>)?</c>')
@@ -99,6 +99,8 @@ def format_of(source: Source) -> str:
         for folder, kind in _IN_ARCHIVES.items():
             if any(name.startswith(folder) for name in names):
                 return kind
+        if b"opendocument.spreadsheet" in head[:100]:
+            return "spreadsheet"
     elif head.startswith(b"\xd0\xcf\x11\xe0") and "Workbook".encode("utf-16-le") in source.read():
         return "spreadsheet"
     is_binary = not mark_of(head) and re.search(rb"[\0-\x06\x0e-\x1a]", head)

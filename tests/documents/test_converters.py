@@ -8,7 +8,7 @@ import json
 
 import document_files as files
 import pytest
-from document_files import docx, epub, form, glyphs, one_page, paragraph, stream, two_pages, xlsx
+from document_files import archive, docx, epub, form, glyphs, one_page, paragraph, stream, two_pages, xlsx
 
 from memagent_lib.documents.converters import CONVERTERS, Unreadable, convert
 from memagent_lib.text import whole_characters
@@ -319,6 +319,21 @@ CELLS = (
     '<c r="C2"><v>0.30000000000000004</v></c></row>'
     '<row r="3"><c r="A3" s="1"><v>45365</v></c><c r="B3"><f>B2*2</f><v></v></c><c r="C3" t="e"><v>#N/A</v></c></row>'
 )
+
+
+def test_of_open_documents_only_spreadsheets_are_read(read):
+    kind = "urn:oasis:names:tc:opendocument:xmlns"
+    table = '<table:table table:name="A"><table:table-row><table:table-cell office:value-type="string">'
+    body = f"{table}<text:p>4711</text:p></table:table-cell></table:table-row></table:table>"
+    names = f'xmlns:office="{kind}:office:1.0" xmlns:table="{kind}:table:1.0" xmlns:text="{kind}:text:1.0"'
+    content = f"<office:document-content {names}><office:body><office:spreadsheet>{body}"
+    content += "</office:spreadsheet></office:body></office:document-content>"
+    files = {"mimetype": "application/vnd.oasis.opendocument.spreadsheet", "content.xml": content}
+    files["META-INF/manifest.xml"] = '<manifest:manifest xmlns:manifest="x"/>'
+    assert "4711" in read("a.ods", archive(files))[0]
+    files["mimetype"] = "application/vnd.oasis.opendocument.text"
+    with pytest.raises(Unreadable, match=r"not in a format that is read .* PDF or \.docx"):
+        read("a.odt", archive(files))
 
 
 def test_a_spreadsheet_is_its_values_and_its_gaps_are_reported(read):

@@ -14,7 +14,7 @@ def archive(files: Mapping[str, str | bytes]) -> bytes:
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as written:
         for name, content in files.items():
-            written.writestr(name, content)
+            written.writestr(name, content, zipfile.ZIP_STORED if name == "mimetype" else None)
     return data.getvalue()
 
 
