@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -40,6 +41,7 @@ from memagent_lib.system import machine_bytes
 from memagent_lib.trace import Turn
 
 _LOG = logging.getLogger("memagent_lib")
+CHUNK_TOKENS = 5000  # MemAgent's: the unit of lengths that were not set in chunks
 CHARS_IN_FLIGHT = 1 << 26
 BYTES_PER_CHAR = 64
 """How much of the machine's memory is reserved per character. A document with its trace takes some 30 bytes per
@@ -327,6 +329,8 @@ class EvaluationPlan:
         """Yield the examples one at a time, files of long documents first. ``metadata`` has each example's ``file``.
 
         ``file_name`` is the file in tables: its name, with as many folders as tell it from the plan's other files.
+        ``chunks``, by which tables and figures group documents, is that of the file's first one, if the file was made
+        for a length in tokens or documents.
 
         The many turns of a long document come one after the other, and short documents fill the engine's batch
         meanwhile. In the opposite order, the engine would end with a few long documents and an almost empty batch.
@@ -338,14 +342,16 @@ class EvaluationPlan:
         seen: set[tuple[str, str]] = set()
         for file, n in longest_first:
             named = {"file": str(file), "file_name": names[absolute(file)]}
-            repeated = 0
+            repeated = chunks = 0
             for example in stream(file, n or None):
+                chunks = chunks or math.ceil(example.metadata.get("tokens", 0) / CHUNK_TOKENS)
                 key = (example.task, reading_key(example))
                 if key in seen:
                     repeated += 1
                     continue
                 seen.add(key)
-                yield replace(example, metadata={**example.metadata, **named})
+                length = {"chunks": chunks} if chunks else {}
+                yield replace(example, metadata=length | {**example.metadata, **named})
             if repeated:
                 _LOG.warning("%s: %s questions are in another file too, and are read once", file, repeated)
 
@@ -378,7 +384,18 @@ def save_wrong(plan: EvaluationPlan, results: Iterable[Result], path: str | Path
     # By the first reader alone, because others are baselines that fail where a policy need not learn.
     scored = (result for result in results if result.reader == first and result.score is not None)
     wrong = {result.key for result in scored if not result.correct}
+    number = len(wrong)
+    names = shortest_ends(map(absolute, plan.files))
+
+    def again() -> Iterator[Example]:
+        for file, n in plan.each():
+            for example in stream(file, n or None):
+                key = reading_key(example)
+                if key in wrong:
+                    wrong.remove(key)  # a question of two files is saved once
+                    # Two files may share an id.
+                    yield replace(example, id=f"{names[absolute(file)]}/{example.id}") if len(names) > 1 else example
+
     if wrong:
-        examples = (example for file, n in plan.each() for example in stream(file, n or None))
-        save((example for example in examples if reading_key(example) in wrong), path)
-    return len(wrong)
+        save(again(), path)
+    return number

@@ -8,11 +8,12 @@ import pytest
 
 from memagent_lib.agent import Agent
 from memagent_lib.backends import BackendError, Scripted
-from memagent_lib.data import make, save
-from memagent_lib.evaluation import EvaluationPlan, evaluate, evaluator, read_results, summarise, to_frame
-from memagent_lib.evaluation.results import DocumentStore, code_of_replies, code_of_results
+from memagent_lib.data import load, make, save
+from memagent_lib.evaluation import EvaluationPlan, evaluate, evaluator, read_results, save_wrong, summarise, to_frame
+from memagent_lib.evaluation.results import DocumentStore, Result, code_of_replies, code_of_results
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.readers import blind
+from memagent_lib.scoring import Score
 
 
 def _careful(text: str) -> str:
@@ -146,6 +147,25 @@ def test_files_of_one_name_have_their_folders_in_tables_and_a_question_counts_on
     named = [example.metadata["file_name"] for example in EvaluationPlan(files).examples()]
     assert sorted(set(named)) == ["a/test.parquet", "b/test.parquet", "c.parquet"]
     assert len(named) == 4 and "1 questions are in another file too" in caplog.text
+
+
+def test_files_of_a_length_in_tokens_have_one_in_chunks(kept, tmp_path) -> None:
+    files = []
+    for name, tokens in {"short": (9_000, 11_000), "long": (90_000, 88_000), "none": (0, 0)}.items():
+        made = [replace(kept.example, id=f"{name}{n}", metadata={"tokens": n} if n else {}) for n in tokens[:1]]
+        made += [replace(made[0], id=f"{name} 2", metadata={"tokens": tokens[1]} if tokens[1] else {})]
+        files.append(save(made, tmp_path / f"{name}.parquet"))
+    found = {(e.metadata["file_name"], e.metadata.get("chunks")) for e in EvaluationPlan(files).examples()}
+    assert found == {("short.parquet", 2), ("long.parquet", 18), ("none.parquet", None)}
+
+
+def test_wrong_examples_of_files_with_one_id_are_saved(kept, tmp_path) -> None:
+    examples = [replace(kept.example, question=question, id="1") for question in ("Who?", "Where?", "Who?")]
+    files = [save([example], tmp_path / f"{n}.parquet") for n, example in enumerate(examples)]
+    plan = EvaluationPlan(files)
+    results = [Result(example, "overwrite", 1.0, None, Score(0.0, "", "")) for example in examples]
+    assert save_wrong(plan, results, tmp_path / "wrong.parquet") == 2
+    assert sorted(example.question for example in load(tmp_path / "wrong.parquet")) == ["Where?", "Who?"]
 
 
 def test_a_judge_of_ones_own_changes_the_code_of_its_results(kept, tmp_path) -> None:
