@@ -38,9 +38,11 @@ _NOTHING_STATED = "the reply states no answer in a form that this judge reads"
 # In SQuAD's normal form, which has no apostrophes.
 _STATED = r"(mention|stat|provide|specif|sa(?:y|id)|contain|discuss|giv|includ|know|share|indicat|disclos|reveal)\w*"
 _NOT_STATED = re.compile(
-    r"^na$|\b(unknown|unanswerable|insufficient information|no (information|mention|indication|answer|such information)"
+    r"^(na|none|nothing|not applicable)$|\bunknown$|\bunknown (?=from|in|at|by|because|as|since|to)"
+    r"|\b(unanswerable|insufficient information|no (information|mention|indication|record|evidence|answer"
+    r"|such information)|nothing about"
     r"|(not|isnt|arent) ((enough|sufficient|any) information|answerable|available|found)"
-    rf"|(not|never|nowhere|isnt|arent|wasnt|werent) (been )?{_STATED}"
+    rf"|(not|never|nowhere|isnt|arent|wasnt|werent) (been )?(?!including|known (?:for|as)\b){_STATED}"
     r"|(not|cannot|cant) be (answered|determined|found)"
     r"|(cannot|cant|can not|could not|couldnt|unable to|impossible to|not possible to) (answer|determine|find|tell|say)"
     rf"|(didnt|doesnt|dont|havent|hasnt|did not|does not|do not|have not|has not) (have|{_STATED}))\b"
@@ -186,6 +188,9 @@ def choice(reply: str, answers: Sequence[str]) -> Score:
     # Benchmarks write a letter as B, (B), B. or B).
     letters = {answer.strip("(). ").upper() for answer in answers if _is_letter(answer)}
     texts = [answer for answer in answers if not _is_letter(answer)]
+    found = answer_in(reply) or reply
+    if any(same_answer(found, text) for text in texts):  # a text may have a letter: Vitamin C
+        return Score(1.0, found, f"1 for {found[:80]!r}, accepted: {_listed(answers)}")
     chosen = option_letter(reply) if letters else None
     if chosen is not None:
         named = chosen or "several letters"

@@ -138,6 +138,17 @@ FIELD_REPLIES = [
     # Abstentions.
     ("abstains", "The information provided isn't enough, you never mentioned a cat.", ["x"], 1),
     ("abstains", r"\boxed{Rex}", ["There is no dog"], 0),
+    ("abstains", r"\boxed{None}", ["x"], 1),
+    ("abstains", "The memory contains nothing about her birthday.", ["x"], 1),
+    ("abstains", "There is no evidence of this.", ["x"], 1),
+    ("abstains", "Her birthday is unknown.", ["x"], 1),
+    ("abstains", "The date is not known.", ["x"], 1),
+    ("abstains", "three shirts, not including the gift", ["x"], 0),
+    ("abstains", "She is not known for singing but as a painter in Rome.", ["x"], 0),
+    ("abstains", "She found the unknown painter Anna.", ["x"], 0),
+    ("choice", r"\boxed{Vitamin C}", ["Vitamin C", "A"], 1),
+    ("choice", "Company B", ["Company B", "D"], 1),
+    ("choice", r"\boxed{Vitamin C}", ["Vitamin D", "B"], 0),
     ("abstains", "She did not go to Paris; she went to Rome.", ["x"], 0),
     # Words around a list are no items.
     ("items", "The magic numbers in the text are 12, 34, and 56.", ["12", "34", "56"], 1),
