@@ -125,15 +125,17 @@ def length_of(result: Result) -> str:
     have no length (:data:`ANY_LENGTH`).
     """
     task = benchmark_task(result.example.task)
+    metadata = result.example.metadata
     if task.startswith(_LONGBENCH):
         return ANY_LENGTH
-    tokens = COLUMNS["document_tokens"].value(result) or result.characters / _TOKEN_CHARS
+    # A baseline does not read the whole document, but its length is that of the other readers.
+    made_for = metadata.get("tokens") or (task in RULER_TASKS and metadata.get("length"))
+    tokens = made_for or COLUMNS["document_tokens"].value(result) or result.characters / _TOKEN_CHARS
     if task not in RULER_TASKS:
         doublings_apart = {name: abs(math.log2(length / max(1, tokens))) for name, length in _LENGTHS.items()}
         nearest = min(doublings_apart, key=doublings_apart.__getitem__)
         if doublings_apart[nearest] < 0.5:  # nearer to this length than to the next power of two
             return nearest
-    metadata = result.example.metadata
     if {"chunks", "chunk_tokens"} <= metadata.keys():
         tokens = metadata["chunks"] * metadata["chunk_tokens"]
     power = 2 ** round(math.log2(max(1, tokens)))

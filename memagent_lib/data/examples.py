@@ -315,8 +315,11 @@ def _checked(path: str | Path) -> Path:
         raise IsADirectoryError(f"{path} is a folder; name the files of examples in it, as {path}/*.parquet")
     if not path.is_file():
         raise MissingFile(f"no examples at {path}; `memagent data` makes some{nearest_path(path)}")
-    with naming_errors(path, "a file of examples"):
-        found = pq.read_schema(path).names
+    if path.suffix in (".csv", ".json", ".jsonl", ".tsv"):
+        found = []
+    else:
+        with naming_errors(path, "a file of examples"):
+            found = pq.read_schema(path).names
     missing = [name for name in COLUMNS if name not in found]
     if missing:
         raise ValueError(

@@ -211,7 +211,8 @@ def own_examples(
 def _field(record: Mapping[str, Any], part: str) -> str:
     found = [name for name in _NAMES[part] if record.get(name) is not None]
     if len(found) != 1:
-        raise ValueError(f"no {part}, or more than one, among {', '.join(record)}; name the field with {part}=FIELD")
+        filled = ", ".join(name for name, value in record.items() if value is not None)
+        raise ValueError(f"no {part}, or more than one, among {filled}; name the field with {part}=FIELD")
     return found[0]
 
 

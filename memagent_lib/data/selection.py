@@ -23,7 +23,7 @@ from memagent_lib.data.plans import ExampleKey
 from memagent_lib.data.pools import AnyQuestion, Pool, PoolQuestion, Question, shuffled
 from memagent_lib.driver import gather
 from memagent_lib.prompts import BudgetError
-from memagent_lib.scoring import judge_named, score
+from memagent_lib.scoring import box_or_all, judge_named, score
 from memagent_lib.text import Tokenizer
 
 Filter = Callable[[Sequence[Question]], Sequence[bool | None]]
@@ -186,14 +186,14 @@ def knows(reply: str, answers: Sequence[str]) -> bool:
     """Return whether a reply has the words of an accepted answer.
 
     If an accepted answer is the letter of an option, return whether the reply chooses the option. Unlike in MemAgent,
-    the words must be whole, because ``no`` is in every "I do not know".
+    the words must be whole, because ``no`` is in every "I do not know", and in the box if there is one.
     """
     # Whatever judge the data set has: the filter finds what a model knows, not how it is scored.
     if any(re.fullmatch("[A-Z]", answer) for answer in answers):  # "a" is a word of nearly every reply
         return score("choice", reply, answers).value > 0
     # Only Latin letters and digits are borders, because many scripts do not separate words.
     words = "|".join(re.escape(answer.lower()) for answer in answers)
-    return re.search(rf"(?<![a-z0-9])(?:{words})(?![a-z0-9])", reply.lower()) is not None
+    return re.search(rf"(?<![a-z0-9])(?:{words})(?![a-z0-9])", box_or_all(reply).lower()) is not None
 
 
 async def _verdicts(questions: Sequence[Question], agents: Sequence[Agent], samples: int) -> list[bool | None]:

@@ -196,9 +196,10 @@ def save_rows(frame: pd.DataFrame, folder: str | Path, name: str) -> list[str]:
     with lock_beside(path):
         if path.is_file():
             frame = pd.concat([_read(path), frame], ignore_index=True)
-            columns = [*_QUESTION, "reader", "settings", "rule", *FINGERPRINTS, "score", "answer"]
+            same = [*_QUESTION, "reader", "settings", "rule"]
+            columns = [*same, *FINGERPRINTS, "score", "answer", "model_judge", "model_verdict"]
             text = frame.reindex(columns=columns).astype(str)
-            again = text.duplicated(columns[:-4], keep="last")
+            again = text.duplicated(same, keep="last")
             replaced = int((again & ~text.duplicated(keep="last")).sum())
             frame = frame[~again]
         with replacing(path) as unfinished:

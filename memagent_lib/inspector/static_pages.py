@@ -168,7 +168,7 @@ def _side(readings: Readings, key: str, turns: Sequence[int]) -> dict[str, Any]:
 def _turn(detail: Mapping[str, Any]) -> dict[str, Any]:
     """Return a turn for the template, with its evidence and some text around it, or else the beginning of its chunk."""
     text = detail["chunk"]["text"] if detail["chunk"] else ""
-    evidence = detail["evidence"]
+    evidence = sorted(detail["evidence"])
     start = 0
     end = _MARGIN_CHARS
     if text and evidence:

@@ -115,6 +115,7 @@ def test_known_unknown_and_failed_questions_are_three_verdicts(encoder):
     [
         ("I do not know.", ("no",), False),
         ("No, they are not.", ("no",), True),
+        ("I have no information about them. \\boxed{unknown}", ("no",), False),
         ("答案是北京。", ("北京",), True),
         ("A document is needed to answer.", ("Odo paid", "A"), False),
     ],

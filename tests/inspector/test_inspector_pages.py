@@ -10,7 +10,7 @@ from pathlib import Path
 from memagent_lib.evaluation import Result
 from memagent_lib.inspector import Readings, document, show, to_html
 from memagent_lib.inspector.readings import word_changes
-from memagent_lib.inspector.static_pages import still
+from memagent_lib.inspector.static_pages import _turn, still
 from memagent_lib.pages import Page
 
 
@@ -46,6 +46,12 @@ def test_text_of_documents_and_memories_is_never_markup(lost) -> None:
 def test_a_documents_needle_is_marked(kept) -> None:
     assert "<mark>The code of the bold owl is 4711.</mark>" in document(kept.example).body
     assert "<mark>The code of the bold owl is 4711.</mark>" in document(kept.example, most_chars=80).body
+
+
+def test_a_turn_displays_its_evidence_in_any_order() -> None:
+    spans = [[1900, 1910], [10, 20]]  # of a chain, whose first fact may stand last
+    turn = _turn({"chunk": {"text": "a" * 2000}, "evidence": spans, "letter": "n", "turn": 0})
+    assert "".join(piece for piece, is_evidence in turn["excerpt"]["pieces"] if is_evidence) == "a" * 20
 
 
 def test_an_executed_copy_gets_a_still_page(kept, lost, tmp_path: Path, monkeypatch) -> None:
