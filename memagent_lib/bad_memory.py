@@ -135,11 +135,11 @@ def _is_refusal(reply: str, parts: PromptParts) -> bool:
 def _is_comment(reply: str, parts: PromptParts) -> bool:
     if _ACKNOWLEDGED.match(reply) and not _content(reply):
         return True
-    clauses = _CLAUSE.split(reply) if parts.memory else ()  # while there is no memory, one clause may bring the first
+    clauses = _CLAUSE.split(reply)[: None if parts.memory else 1]  # without a memory, a later one may bring the first
     if any(_ABOUT_MEMORY.search(clause) and not _content(clause) for clause in (reply, *clauses)):
         return True
-    sentences = [each for each in re.split(r"(?<=[.!?;])\s+|\n+|,? but ", reply) if each]
-    nothing = [each for each in sentences if _BRINGS_NOTHING.search(each)]
+    sentences = [each for each in re.split(r"(?<=[.!?;])\s+|\n+", reply) if each]
+    nothing = [each for each in sentences if _BRINGS_NOTHING.search(each.rpartition(", but ")[2])]
     # As long as there is no memory, "nothing relevant so far" is one.
     return bool(parts.memory and nothing) and not any(
         set(_content(each)) - set(_words(parts.question)) and not (each in nothing and _OF_CHUNK.match(each))

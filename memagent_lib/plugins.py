@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 import traceback
-from importlib import import_module, reload, util
+from importlib import import_module, util
 from inspect import isclass, isroutine
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +22,7 @@ from memagent_lib.errors import MissingFile, UserError, nearest, nearest_path
 from memagent_lib.paths import input_path, root, shipped
 
 SEPARATOR = ".py:"
-_SOURCE = "_memagent_source"  # the attribute of a module of a package with what its file contained when it was loaded
+_VERSION = "_memagent_version"  # an attribute of modules of packages: the hash of the files that they were loaded from
 _IMPORTING = threading.RLock()  # else a second thread would find a module whose code is still running
 _IMPORTS = re.compile(rb"^\s*(?:from|import)\s.*", re.MULTILINE)
 
@@ -142,10 +142,13 @@ def _import_from_package(file: Path, name: str, above: Path) -> ModuleType:
     if str(above) not in sys.path:
         sys.path.append(str(above))
     module = import_module(name)
-    source = file.read_bytes()
-    if vars(module).setdefault(_SOURCE, source) != source:  # edited since
-        module = reload(module)
-        setattr(module, _SOURCE, source)
+    version = plugin_hash(f"{file}:")
+    if vars(module).setdefault(_VERSION, version) != version:  # this file, or one beside it, was edited since
+        for other in list(sys.modules):
+            if other.rpartition(".")[0] == name.rpartition(".")[0]:
+                del sys.modules[other]
+        module = import_module(name)
+        setattr(module, _VERSION, version)
     imported = Path(module.__file__).resolve()
     if imported != file:  # a package of this name was on the path before
         raise PluginError(f"{file} cannot be imported: the module {name} is already {imported}; rename the package")

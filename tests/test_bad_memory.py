@@ -35,6 +35,7 @@ def fault(reply: str, memory: str = MEMORY) -> Fault | None:
     [
         (Fault.COMMENT, "No changes needed to the memory, as the section on fog does not mention the red door."),
         (Fault.COMMENT, "The original summary remains appropriate."),  # langchain#2504
+        (Fault.COMMENT, "The section describes the harbour but does not mention the red door."),
         (Fault.COMMENT, "Certainly!"),  # koboldcpp#213
         (Fault.REFUSAL, "I’m sorry, I can’t help with that."),
         (Fault.REFUSAL, "抱歉，我无法协助。"),
@@ -70,6 +71,7 @@ def test_a_memory_with_content_is_never_turned_away(reply):
 def test_nothing_found_is_a_memory_while_there_is_none(reply):
     assert fault(reply, memory="") is None
     assert fault("No changes needed to the memory.", memory="") is Fault.COMMENT
+    assert fault("No changes needed to the memory, as it is about fog.", memory="") is Fault.COMMENT
     assert fault("Odo Brandt pays 1,200 euros.\n\n(No changes to the previous memory.)", memory="") is None
 
 

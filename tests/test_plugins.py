@@ -73,7 +73,9 @@ def test_an_edited_file_is_loaded_anew(tmp_path, monkeypatch, package):
     if package:
         (file.parent / "__init__.py").write_text("")
     for value in (1, 22, 22):
-        file.write_text(f"value = [{value}]\n")
+        beside = "from edited_True.other import number\nvalue = [number]" if package else f"value = [{value}]"
+        file.write_text(beside)
+        (file.parent / "other.py").write_text(f"number = {value}\n")
         found = load_plugin(f"{file}:value")
         assert found == [value] and load_plugin(f"{file}:value") is found
 

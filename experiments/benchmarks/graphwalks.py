@@ -16,7 +16,7 @@ from typing import Any
 from memagent_lib.data import Example, Format
 from memagent_lib.scoring import AnyAnswer, box_or_all, boxed, overlap_f1
 
-_NODES = re.compile(r"final answer:\s*\[(.*)\]\s*$", re.IGNORECASE)
+_NODES = re.compile(r"final answer:\s*\[(.*)\]", re.IGNORECASE)
 
 
 def examples(record: Mapping[str, Any], number: int, path: Path) -> Iterator[Example]:

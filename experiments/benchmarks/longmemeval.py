@@ -11,6 +11,7 @@ score replies as well: ``contains``, and ``abstains`` for questions about what n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from memagent_lib.data import Example, Format, Span, join, texts
 
 _DATE_LINE = "Current date: "
+_ALSO = re.compile(r"(.+?)\. (.+?) *(?:\(.*\) *)?(?:is|are) also acceptable\.?")
 _FRAME = """{task}
 
 Question: {{question}}
@@ -77,11 +79,17 @@ def examples(record: Mapping[str, Any], number: int, path: Path) -> Iterator[Exa
         task=f"longmemeval/{'abstention' if is_false else record['question_type']}",
         question=f"{_DATE_LINE}{record['question_date']}\n{record['question'].strip()}",
         document=document,
-        answers=texts(record["answer"]),
+        answers=tuple(text for answer in texts(record["answer"]) for text in _accepted(answer)),
         rule="abstains" if is_false else "contains",
         evidence=evidence,
         metadata={"category": record["question_type"], "sessions": len(record["haystack_sessions"])},
     )
+
+
+def _accepted(answer: str) -> tuple[str, ...]:
+    """Return the accepted answers: ``7 days. 8 days (including the last day) is also acceptable.`` has two."""
+    found = _ALSO.fullmatch(answer.strip())
+    return found.groups() if found else (answer,)
 
 
 def _sessions(record: Mapping[str, Any]) -> tuple[str, tuple[Span, ...]]:

@@ -128,7 +128,7 @@ def length_of(result: Result) -> str:
     metadata = result.example.metadata
     if task.startswith(_LONGBENCH):
         return ANY_LENGTH
-    # A baseline does not read the whole document, but its length is that of the other readers.
+    # The length that the file has is that of baselines too, which do not read the whole document.
     made_for = metadata.get("tokens") or (task in RULER_TASKS and metadata.get("length"))
     tokens = made_for or COLUMNS["document_tokens"].value(result) or result.characters / _TOKEN_CHARS
     if task not in RULER_TASKS:

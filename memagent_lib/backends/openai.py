@@ -50,6 +50,7 @@ NEUTRAL = {
 }
 """Fields that change no reply, sent because servers have other defaults. If one is refused, it is left out."""
 CONNECT_S = 10.0
+OPENING_S = 60.0  # for what a server says of itself
 DEADLINE_S = 900.0  # for all attempts at a request; a small server may need most of it for one
 GONE_AFTER_S = 900.0
 """A request at its deadline stops the run if the server has answered no other one for so long."""
@@ -332,7 +333,7 @@ class OpenAICompatible:
     def _get(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Return the JSON at a path of the API or at a whole address. With ``body``, send that."""
         http = openai.DefaultHttpxClient(trust_env=not self._is_here)
-        with openai.OpenAI(**self._settings, http_client=http, max_retries=0) as client:
+        with openai.OpenAI(**self._settings | {"timeout": OPENING_S}, http_client=http, max_retries=0) as client:
             if body:
                 return json.loads(client.post(path, body=body, cast_to=str, options=self._options))
             return json.loads(client.get(path, cast_to=str, options=self._options))

@@ -32,7 +32,7 @@ _AGENT = (
     click.option(
         "--backend",
         metavar="NAME",
-        help="vllm, transformers, openai (a server).  [default: what fits; evaluate: vllm]",
+        help="vllm, transformers, or openai for a server.  [default: what fits]",
     ),
     click.option("--base-url", metavar="URL", help="An OpenAI-compatible server, usually ending in /v1."),
     click.option("--api-key-file", metavar="FILE", help="A file that contains the server's key."),

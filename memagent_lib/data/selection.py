@@ -186,7 +186,7 @@ def knows(reply: str, answers: Sequence[str]) -> bool:
     """Return whether a reply has the words of an accepted answer.
 
     If an accepted answer is the letter of an option, return whether the reply chooses the option. Unlike in MemAgent,
-    the words must be whole, because ``no`` is in every "I do not know", and in the box if there is one.
+    the words must be whole, because ``no`` is in every "I do not know". Of a reply with a box, only its content counts.
     """
     # Whatever judge the data set has: the filter finds what a model knows, not how it is scored.
     if any(re.fullmatch("[A-Z]", answer) for answer in answers):  # "a" is a word of nearly every reply

@@ -95,11 +95,13 @@ def format_of(source: Source) -> str:
         return "rtf"
     if head.startswith(b"PK\x03\x04"):
         with source.open() as stream:
-            names = archive_of(stream).namelist()
-        for folder, kind in _IN_ARCHIVES.items():
+            archive = archive_of(stream)
+            names = archive.namelist()
+            kind = archive.read("mimetype") if "mimetype" in names else b""
+        for folder, found in _IN_ARCHIVES.items():
             if any(name.startswith(folder) for name in names):
-                return kind
-        if b"opendocument.spreadsheet" in head[:100]:
+                return found
+        if b"opendocument.spreadsheet" in kind:
             return "spreadsheet"
     elif head.startswith(b"\xd0\xcf\x11\xe0") and "Workbook".encode("utf-16-le") in source.read():
         return "spreadsheet"

@@ -33,15 +33,14 @@ from memagent_lib.evaluation.results import (
 )
 from memagent_lib.journal import Journal, digest
 from memagent_lib.paths import absolute, shortest_ends
-from memagent_lib.prompts import BudgetError
+from memagent_lib.prompts import Budget, BudgetError
 from memagent_lib.readers import SHARED_QUESTION, after_reading, before_answer, reader_named
-from memagent_lib.scoring import score
+from memagent_lib.scoring import judge_hash, judge_named, score
 from memagent_lib.status_line import StatusLine, status_line
 from memagent_lib.system import machine_bytes
 from memagent_lib.trace import Turn
 
 _LOG = logging.getLogger("memagent_lib")
-CHUNK_TOKENS = 5000  # MemAgent's: the unit of lengths that were not set in chunks
 CHARS_IN_FLIGHT = 1 << 26
 BYTES_PER_CHAR = 64
 """How much of the machine's memory is reserved per character. A document with its trace takes some 30 bytes per
@@ -72,6 +71,8 @@ def evaluate(
     """
     if concurrency < 1:
         raise ValueError(f"concurrency must be at least 1, got {concurrency}")
+    judge_named.cache_clear()
+    judge_hash.cache_clear()
     together = shared_reading and agent.reader.has_memory
     total = len(examples) if hasattr(examples, "__len__") else None
     what = f"reading with {agent.reader.name}"
@@ -262,11 +263,14 @@ class _Evaluation:
         except (BackendError, BudgetError) as failed:  # anything else is a bug and stops the evaluation
             return self._failed(example, timed.seconds, failed)
         verdict = score(example.rule, trace.answer, example.answers)
-        return Result(example, agent.reader.name, timed.seconds, trace, verdict)
+        return Result(example, agent.reader.name, timed.seconds, trace, verdict, code=self._code(example))
 
     def _failed(self, example: Example, seconds: float, failed: Exception) -> Result:
         error = f"{type(failed).__name__}: {failed}"
-        return Result(example, self.agent.reader.name, seconds, error=error)
+        return Result(example, self.agent.reader.name, seconds, error=error, code=self._code(example))
+
+    def _code(self, example: Example) -> str:
+        return code_of_results(example.rule, self.agent.reader.file)
 
     async def _save(self, result: Result) -> None:
         if self.journal:  # in a thread: the record of a long document takes a while to encode
@@ -280,7 +284,7 @@ class _Evaluation:
             return None
         found = Result.from_record(record, example.document)
         verdict = score(example.rule, found.trace.answer, example.answers)
-        judged = replace(found, example=example, score=verdict, code=code_of_results(example.rule))
+        judged = replace(found, example=example, score=verdict, code=self._code(example))
         # Saved, because reports read the scores from the file.
         if judged != found or judged.code != found.code:
             self.journal.finish(judged.key, judged.to_record(stored=True))
@@ -344,7 +348,7 @@ class EvaluationPlan:
             named = {"file": str(file), "file_name": names[absolute(file)]}
             repeated = chunks = 0
             for example in stream(file, n or None):
-                chunks = chunks or math.ceil(example.metadata.get("tokens", 0) / CHUNK_TOKENS)
+                chunks = chunks or math.ceil((example.metadata.get("tokens") or 0) / Budget().chunk_tokens)
                 key = (example.task, reading_key(example))
                 if key in seen:
                     repeated += 1
@@ -377,23 +381,23 @@ def evaluate_plan(
 def save_wrong(plan: EvaluationPlan, results: Iterable[Result], path: str | Path) -> int:
     """Save the examples that the plan's first reader did not answer entirely correctly, and return how many were saved.
 
-    The file is training data: the examples that a policy still has to learn. Failed readings are not included. If there
-    is nothing to save, no file is written.
+    The file is training data: the examples that a policy still has to learn. Failed readings are not included. Ids of
+    several files begin with the file's name, because two may share an id. If there is nothing to save, no file is
+    written.
     """
     first = reader_named(plan.readers[0]).name
     # By the first reader alone, because others are baselines that fail where a policy need not learn.
     scored = (result for result in results if result.reader == first and result.score is not None)
-    wrong = {result.key for result in scored if not result.correct}
+    wrong = {(result.example.task, result.key) for result in scored if not result.correct}
     number = len(wrong)
     names = shortest_ends(map(absolute, plan.files))
 
     def again() -> Iterator[Example]:
         for file, n in plan.each():
             for example in stream(file, n or None):
-                key = reading_key(example)
+                key = (example.task, reading_key(example))
                 if key in wrong:
                     wrong.remove(key)  # a question of two files is saved once
-                    # Two files may share an id.
                     yield replace(example, id=f"{names[absolute(file)]}/{example.id}") if len(names) > 1 else example
 
     if wrong:

@@ -19,6 +19,7 @@ from memagent_lib.data import Example, Span
 from memagent_lib.diagnostics import Diagnosis, diagnose
 from memagent_lib.errors import MissingFile, nearest_path
 from memagent_lib.journal import append_record, digest, records
+from memagent_lib.plugins import plugin_hash
 from memagent_lib.provenance import VIEW_ROOMS, code_hash
 from memagent_lib.scoring import Score, judge_hash
 from memagent_lib.trace import TURN_COLUMNS, Trace, Turn
@@ -42,12 +43,13 @@ def code_of_replies() -> str:
     return code_hash((*_OTHER_ROOMS, *_JUDGING_ROOMS))[:8]
 
 
-def code_of_results(rule: str) -> str:
+def code_of_results(rule: str, reader_file: str = "") -> str:
     """Return 8 hex digits that change with any code that can change a reply, its diagnosis or its score by ``rule``.
 
-    The file of a reader of your own is no part of it, because readers are compared with one another.
+    With ``reader_file``, the ``FILE.py:NAME`` of your own reader, a plus sign and 8 digits of the file follow.
     """
-    return digest(f"{code_hash(_OTHER_ROOMS)} {judge_hash(rule)}")[:8]
+    reader = f"+{plugin_hash(reader_file)[:8]}" if reader_file else ""
+    return digest(f"{code_hash(_OTHER_ROOMS)} {judge_hash(rule)}")[:8] + reader
 
 
 class LeftOutDocument(NamedTuple):

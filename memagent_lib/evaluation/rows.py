@@ -193,11 +193,12 @@ def save_rows(frame: pd.DataFrame, folder: str | Path, name: str) -> list[str]:
 
     path = absolute(folder) / f"{name}.parquet"
     replaced = 0
+    verdicts = [] if "model_judge" in frame else ["model_judge", "model_verdict"]  # else they are lost
     with lock_beside(path):
         if path.is_file():
             frame = pd.concat([_read(path), frame], ignore_index=True)
             same = [*_QUESTION, "reader", "settings", "rule"]
-            columns = [*same, *FINGERPRINTS, "score", "answer", "model_judge", "model_verdict"]
+            columns = [*same, *FINGERPRINTS, "score", "answer", *verdicts]
             text = frame.reindex(columns=columns).astype(str)
             again = text.duplicated(same, keep="last")
             replaced = int((again & ~text.duplicated(keep="last")).sum())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from memagent_lib.diagnostics import EvidenceHistory, Fate
@@ -191,11 +192,12 @@ def mixtures(results: pd.DataFrame) -> list[str]:
         rules = sorted(set(map(judge_name, rows["rule"].dropna())))
         if len(rules) > 1:
             warnings.append(f"{task} was judged by several rules: {', '.join(rules)}")
+    # Readers and judges of several files are compared with one another, so a version is that of one of each.
     judges = results["rule"].map(judge_name, na_action="ignore")
-    for judge, codes in results.groupby(judges, sort=False)["code"].unique().items():
-        if len(codes) > 1:
-            mixed = f"results of {len(codes)} versions of the code are mixed: {', '.join(sorted(codes))}"
-            warnings.append(f"{mixed} (judged by {judge})")
+    code = results["code"].dropna()
+    versions = [code.str[:8].groupby(judges).unique(), code.groupby([judges, results["reader"]]).unique()]
+    for codes in dict.fromkeys(", ".join(sorted(codes)) for codes in chain(*versions) if len(codes) > 1):
+        warnings.append(f"results of several versions of the code are mixed: {codes}")
     for settings, count in results["sampling_left_out"].value_counts().items():
         warnings.append(f"the server refused {settings} in {count:,} of {len(results):,} readings")
     return warnings

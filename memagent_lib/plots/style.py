@@ -258,11 +258,17 @@ def side_by_side(x: pd.Series, number: int, count: int) -> pd.Series:
 
 
 def tokens_of_a_chunk(results: pd.DataFrame) -> int | None:
-    """Return how many tokens a chunk of the readers with a memory has; ``None`` if it is unknown or differs."""
+    """Return how many tokens a chunk of the readers with a memory has; ``None`` if it is unknown or differs.
+
+    It differs, too, if documents were made for a length in other chunks than those that were read.
+    """
     if "chunk_tokens" not in results:
         return None
     memories = with_memory(results)
     # A baseline's chunk is all the text that it reads at once.
     rows = memories if len(memories) else results
     sizes = rows["chunk_tokens"].dropna().unique()
-    return int(sizes[0]) if len(sizes) == 1 else None
+    if len(sizes) != 1:
+        return None
+    made_for = (rows.get("document_tokens", float("nan")) / rows["chunks"]).max()
+    return None if made_for > 1.5 * sizes[0] or made_for < sizes[0] / 2 else int(sizes[0])

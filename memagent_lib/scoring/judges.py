@@ -13,6 +13,7 @@ import string
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from memagent_lib.errors import nearest
 from memagent_lib.plugins import is_plugin, load_plugin, plugin_hash, shipped_module, shipped_plugin
@@ -36,13 +37,16 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _NOTHING_STATED = "the reply states no answer in a form that this judge reads"
 # In SQuAD's normal form, which has no apostrophes.
-_STATED = r"(mention|stat|provide|specif|sa(?:y|id)|contain|discuss|giv|includ|know|share|indicat|disclos|reveal)\w*"
+_STATED = (
+    r"(mention|stat|provide|specif|sa(?:y|id)|contain|discuss|giv|includ|know|share|indicat|disclos|reveal|told)\w*"
+)
 _NOT_STATED = re.compile(
-    r"^(na|none|nothing|not applicable)$|\bunknown$|\bunknown (?=from|in|at|by|because|as|since|to)"
-    r"|\b(unanswerable|insufficient information|no (information|mention|indication|record|evidence|answer"
-    r"|such information)|nothing about"
+    r"^(na|none|nothing|not applicable)$|\bunknown$|^unknown (?!\w+$)|\b(is|are|was|were|remains?) unknown\b"
+    r"|(^|\b(has|have|contains|is|are|there) )no (record|evidence)\b"
+    r"|\b(unanswerable|insufficient information|no (information|mention|indication|answer|such information)"
+    r"|nothing about|information (\w+ ){0,3}not (enough|sufficient)"
     r"|(not|isnt|arent) ((enough|sufficient|any) information|answerable|available|found)"
-    rf"|(not|never|nowhere|isnt|arent|wasnt|werent) (been )?(?!including|known (?:for|as)\b){_STATED}"
+    rf"|(not|never|nowhere|isnt|arent|wasnt|werent) (been )?(?!including|known (?:for(?! certain| sure)|as)\b){_STATED}"
     r"|(not|cannot|cant) be (answered|determined|found)"
     r"|(cannot|cant|can not|could not|couldnt|unable to|impossible to|not possible to) (answer|determine|find|tell|say)"
     rf"|(didnt|doesnt|dont|havent|hasnt|did not|does not|do not|have not|has not) (have|{_STATED}))\b"
@@ -197,8 +201,7 @@ def choice(reply: str, answers: Sequence[str]) -> Score:
         return Score(float(chosen in letters), chosen, f"chose {named}, accepted: {_listed(answers)}")
     if not texts:
         return Score(0.0, "", "the reply chooses no letter")
-    # A reply that states no answer is one as a whole.
-    return contains(reply if answer_in(reply) else f"\\boxed{{{reply}}}", texts)
+    return contains(reply, texts)
 
 
 def _is_letter(answer: str) -> bool:
@@ -237,8 +240,12 @@ GUESSABLE = ("sub_em", "lenient", "match_all", "match_part")
 """Judges that a list of guesses satisfies; reinforcement learning exploits that."""
 
 
+@cache
 def judge_named(rule: str) -> Rule:
-    """Return the scoring function for a rule. Raises ``ValueError`` if there is none."""
+    """Return the scoring function for a rule. Raises ``ValueError`` if there is none.
+
+    A file that is edited changes no job that has begun: an evaluation clears this cache, and :func:`judge_hash`'s.
+    """
     if rule in JUDGES:
         return JUDGES[rule]
     if is_plugin(rule):
@@ -261,6 +268,7 @@ def judge_name(rule: str) -> str:
     return rule if is_plugin(rule) else rule.partition(":")[0]
 
 
+@cache
 def judge_hash(rule: str) -> str:
     """Return a hash (16 hex digits) of the file that contains a judge, or "" for a judge of the library."""
     if rule in JUDGES:

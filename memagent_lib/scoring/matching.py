@@ -104,7 +104,10 @@ class Token(NamedTuple):
 
 
 def boxed(reply: str) -> str | None:
-    r"""Return the content of the last ``\boxed{...}`` with its braces matched; ``None`` if it does not close."""
+    r"""Return the content of the last ``\boxed{...}`` with its braces matched; ``None`` if it does not close.
+
+    If all of it is in ``\text{...}`` or the like, return what is inside.
+    """
     start = reply.rfind("\\boxed{")
     if start < 0:
         return None
@@ -113,7 +116,8 @@ def boxed(reply: str) -> str | None:
     for at in range(inside - 1, len(reply)):
         depth += {"{": 1, "}": -1}.get(reply[at], 0)
         if depth == 0:
-            return reply[inside:at]
+            wrapped = _WRAPPED.fullmatch(reply[inside:at].strip())
+            return wrapped[1] if wrapped else reply[inside:at]
     return None
 
 

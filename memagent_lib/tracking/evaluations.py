@@ -358,7 +358,8 @@ def leaderboard(experiment: Experiment) -> pd.DataFrame:
     if rows.empty:
         named = f"; without their {ROWS}: {', '.join(without)}" if without else ""
         raise TrackingError(f"no evaluation in {experiment.uri}; memagent evaluate makes one{named}")
-    rows = by_judge(with_all_tasks(rows.assign(settings=settings_in_words(rows)), _LINE, ["file", "chunks"]))
+    rows = rows.assign(settings=settings_in_words(rows), code=rows["code"].str[:8])  # without the reader's own file
+    rows = by_judge(with_all_tasks(rows, _LINE, ["file", "chunks"]))
     grouped = rows.groupby(_GROUP, dropna=False)
     documents = grouped[question_columns(rows)].apply(_hash_of_documents).rename("documents").reset_index()
     board = summarise(rows, _GROUP).drop(columns="turns")

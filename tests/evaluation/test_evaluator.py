@@ -13,7 +13,7 @@ from memagent_lib.evaluation import EvaluationPlan, evaluate, evaluator, read_re
 from memagent_lib.evaluation.results import DocumentStore, Result, code_of_replies, code_of_results
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.readers import blind
-from memagent_lib.scoring import Score
+from memagent_lib.scoring import Score, judge_hash
 
 
 def _careful(text: str) -> str:
@@ -162,17 +162,23 @@ def test_files_of_a_length_in_tokens_have_one_in_chunks(kept, tmp_path) -> None:
 def test_wrong_examples_of_files_with_one_id_are_saved(kept, tmp_path) -> None:
     examples = [replace(kept.example, question=question, id="1") for question in ("Who?", "Where?", "Who?")]
     files = [save([example], tmp_path / f"{n}.parquet") for n, example in enumerate(examples)]
-    plan = EvaluationPlan(files)
+    right = replace(examples[0], task="other")
+    files.append(save([right], tmp_path / "right.parquet"))
     results = [Result(example, "overwrite", 1.0, None, Score(0.0, "", "")) for example in examples]
+    plan = EvaluationPlan(files)
+    results.append(Result(right, "overwrite", 1.0, None, Score(1.0, "", "")))
     assert save_wrong(plan, results, tmp_path / "wrong.parquet") == 2
+    assert {example.task for example in load(tmp_path / "wrong.parquet")} == {kept.example.task}
     assert sorted(example.question for example in load(tmp_path / "wrong.parquet")) == ["Where?", "Who?"]
 
 
-def test_a_judge_of_ones_own_changes_the_code_of_its_results(kept, tmp_path) -> None:
+def test_a_judge_or_reader_of_ones_own_changes_the_code_of_its_results(kept, tmp_path) -> None:
     file = tmp_path / "mine.py"
     rule = f"{file}:judge"
     file.write_text("def judge(reply, answers): ...")
     first = code_of_results(rule)
     file.write_text("def judge(reply, answers): return None")
-    assert len({first, code_of_results(rule), code_of_results("boxed")}) == 3
+    judge_hash.cache_clear()
+    assert len({first, code_of_results(rule), code_of_results("boxed"), code_of_results("boxed", rule)}) == 4
+    assert code_of_results("boxed", rule).startswith(code_of_results("boxed"))
     assert kept.code == code_of_results("boxed") != code_of_replies()

@@ -171,7 +171,7 @@ def test_adding_replaces_rows_of_the_same_settings_and_names_them(kept: Result, 
     assert add([kept, lost], 8, run_id="again") == [], "the same results are no loss"
     note = "1 earlier results are replaced in small.parquet"
     assert add([kept], 8, weights="other", run_id="again") == [note]
-    assert add([kept], 8, weights="other", model_judge="m", model_verdict=1.0) == [note]
+    assert add([kept], 8, weights="other", model_judge="m", model_verdict=1.0) == []
     assert add([kept], 8, weights="other") == [note], "a model's verdict is lost"
     saved = pd.read_parquet(tmp_path / "small.parquet")
     assert saved[["example", "settings"]].values.tolist() == [

@@ -81,12 +81,12 @@ def save_policy(checkpoint: Checkpoint, recipe: Recipe, target: Path) -> None:
 def averaged(weights: dict[str, Any], others: dict[str, Any], share: float) -> dict[str, Any]:
     """Move ``weights`` by ``share`` of the way to ``others``, computed in float32.
 
-    The result has the names of both: a tied output layer, a copy of the embedding, is in shards and not in every model.
+    A tied output layer, a copy of the embedding, is in shards and not in every model, and is left out.
     """
     return {
         name: ((1 - share) * weight.float() + share * others[name].float()).to(weight.dtype)
         for name, weight in weights.items()
-        if name in others
+        if name in others or not name.endswith("lm_head.weight")
     }
 
 

@@ -29,6 +29,7 @@ from memagent_lib.tracking import Experiment, Run, RunStatus, TrackingError
 
 POLL_S = 0.25
 REWARD = "critic/score/mean"
+GONE = "RESOURCE_DOES_NOT_EXIST"
 MLFLOW_END = {
     TrainingState.FINISHED: RunStatus.FINISHED,
     TrainingState.STOPPED: RunStatus.KILLED,
@@ -48,8 +49,8 @@ def mlflow_run(recipe: Recipe, folder: RunFolder) -> Run:
     joined = tracking.run_id or previous
     try:
         run = ledger.join(joined) if joined else None
-    except TrackingError:
-        if tracking.run_id:
+    except TrackingError as failure:
+        if tracking.run_id or getattr(failure.__cause__, "error_code", GONE) != GONE:
             raise
         run = None  # that of the previous attempt was deleted, or is in another store
     # MLflow refuses a plus sign in a name.
