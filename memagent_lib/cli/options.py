@@ -29,11 +29,7 @@ _AGENT = (
     click.option(
         "--model", metavar="MODEL", required=True, help="A folder, a GGUF file, a hub name, or a server's name."
     ),
-    click.option(
-        "--backend",
-        metavar="NAME",
-        help="vllm, transformers, or openai for a server.  [default: what fits]",
-    ),
+    click.option("--backend", metavar="NAME", help="vllm, transformers, or openai for a server.  [default: what fits]"),
     click.option("--base-url", metavar="URL", help="An OpenAI-compatible server, usually ending in /v1."),
     click.option("--api-key-file", metavar="FILE", help="A file that contains the server's key."),
     click.option("--template", metavar="NAME", help="The prompts: chunk_first, memory_first, short, or a .toml file."),

@@ -128,7 +128,9 @@ LONGMEMEVAL = {
 
 def test_longmemevals_sessions_are_dated_and_its_judge_asks_by_kind(tmp_path):
     false = {"question_id": "gpt4_1_abs", "question": "What is my cat's name?", "answer": "You did not mention a cat."}
-    dog, cat = read(tmp_path, "longmemeval", LONGMEMEVAL, LONGMEMEVAL | false)
+    days = {"question_id": "gpt4_2", "answer": "7 days. 8 days (including the last day) is also acceptable."}
+    dog, cat, week = read(tmp_path, "longmemeval", LONGMEMEVAL, LONGMEMEVAL | false, LONGMEMEVAL | days)
+    assert (dog.answers, week.answers) == (("Rex",), ("7 days", "8 days"))
     assert dog.document == (
         "Session of 2023/05/20\nuser: Hi!\n\nSession of 2023/05/21\nuser: My dog is Rex.\nassistant: Nice."
     )
