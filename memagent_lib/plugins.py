@@ -122,6 +122,7 @@ def _is_imported(value: Any, module: ModuleType) -> bool:
 
 
 def _load(file: Path) -> ModuleType:
+    sys.path += [str(above) for above in (root(), shipped()) if above and str(above) not in sys.path]
     package = []
     folder = file.parent
     while (folder / "__init__.py").is_file():

@@ -6,6 +6,7 @@ This module depends on git, the package's own files and the installed packages, 
 from __future__ import annotations
 
 import hashlib
+import json
 import platform
 import subprocess
 from functools import lru_cache
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from memagent_lib.models import WEIGHT_FILES, file_hash, source_hash
-from memagent_lib.paths import PACKAGE, absolute, clone
+from memagent_lib.paths import PACKAGE, absolute, clone, model_path
 from memagent_lib.system import cores, installed_version
 
 VIEW_ROOMS = ("cli", "inspector", "pages", "plots", "publishing", "serve")
@@ -23,7 +24,8 @@ _LARGE_BYTES = 64 << 20
 
 
 def model_hash(model: str | Path) -> str:
-    """Return 16 hex digits that identify the weights in a model folder; return a hub name unchanged.
+    """Return 16 hex digits that identify the weights in a model folder, with ``rope_scaling`` where ``config.json`` has
+    it; return a hub name unchanged.
 
     A model made from a GGUF file has the first digits of that file's SHA-256. Of large files the hash is saved, because
     reading 28 GB takes half a minute (:func:`~memagent_lib.models.cache.file_hash`).
@@ -31,7 +33,7 @@ def model_hash(model: str | Path) -> str:
     of_source = source_hash(model)
     if of_source:
         return of_source
-    folder = absolute(model)
+    folder = absolute(model_path(str(model)))
     if not folder.is_dir():
         return str(model)
     digest = hashlib.sha256()
@@ -39,6 +41,9 @@ def model_hash(model: str | Path) -> str:
     for path in next(filter(None, formats), []):
         large = path.stat().st_size > _LARGE_BYTES
         digest.update(file_hash(path).encode() if large else path.read_bytes())
+    config = folder / "config.json"
+    scaled = json.loads(config.read_text(encoding="utf-8")).get("rope_scaling") if config.is_file() else None
+    digest.update(json.dumps(scaled, sort_keys=True).encode() if scaled else b"")
     return digest.hexdigest()[:16]
 
 

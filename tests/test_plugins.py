@@ -1,5 +1,6 @@
 """Objects from a user's own files: which file, which module, and what is wrong with one that cannot be used."""
 
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -63,6 +64,13 @@ def test_a_file_in_a_package_imports_its_neighbours(tmp_path, monkeypatch):
     (package / "mine.py").write_text("from own_package.neighbour import value\n")
     assert load_plugin(f"{package}/mine.py:value") == 3
     assert sys.modules["own_package.mine"].value == 3
+
+
+def test_a_file_anywhere_imports_what_is_shipped(tmp_path):
+    (tmp_path / "mine.py").write_text("from experiments.readers.gated import gated\n")
+    code = "from memagent_lib.plugins import load_plugin; print(load_plugin('mine.py:gated'))"
+    found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert "gated" in found.stdout, found.stderr
 
 
 @pytest.mark.parametrize("package", [True, False])

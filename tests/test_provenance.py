@@ -1,6 +1,7 @@
 """The hash of a model follows its weights, whatever their format."""
 
 import hashlib
+import json
 
 import pytest
 
@@ -23,6 +24,16 @@ def test_safetensors_alone_count_where_both_formats_are(tmp_path):
     alone = model_hash(tmp_path)
     (tmp_path / "training_args.bin").write_bytes(b"x")
     assert model_hash(tmp_path) == alone
+
+
+def test_scaled_positions_are_another_model(tmp_path, monkeypatch):
+    hashes = []
+    for scaling in (None, {"rope_type": "yarn", "factor": 4.0}, {"rope_type": "yarn", "factor": 2.0}):
+        (tmp_path / "config.json").write_text(json.dumps({"rope_scaling": scaling}))
+        hashes.append(model_hash(tmp_path))
+    assert len(set(hashes)) == 3
+    monkeypatch.chdir(tmp_path.parent)
+    assert model_hash(tmp_path.name) == hashes[-1], "found where models are found"
 
 
 def test_a_hub_name_is_its_own_hash():

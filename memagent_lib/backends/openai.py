@@ -114,6 +114,7 @@ class OpenAICompatible:
         """The sampling settings that affect replies but were refused by the server, with their intended values."""
         self._refusals = (0, "")  # how many in a row, and what they say
         self._last_failure = "no answer"
+        self._told = False  # once is enough for a server that is busy now and then
         self._answered = time.monotonic()
         self._longest_count = 0  # of a prompt's tokens
         self._client: openai.AsyncOpenAI | None = None
@@ -199,6 +200,9 @@ class OpenAICompatible:
         failure = self._failure(status, content, headers)
         if not isinstance(failure, RetryableError):
             raise failure
+        if not self._told:
+            _LOG.warning("the server at %s fails and is asked again: %s", self.base_url, failure)
+        self._told = True
         self._last_failure = str(failure)
 
     def _failure(self, status: int, content: str, headers: Mapping[str, str]) -> Exception:

@@ -14,7 +14,7 @@ import click
 
 from memagent_lib.errors import nearest
 from memagent_lib.paths import input_path, require_replaceable
-from memagent_lib.settings import key_value
+from memagent_lib.settings import key_value, parse
 from memagent_lib.system import Terminated
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def agent_of(
         template=template,
         # Only what was set, so that a trained model's own sizes apply to the rest.
         budget={name: size for name, size in sizes.items() if size is not None},
-        sampling=Sampling(**sampling),
+        sampling=parse(Sampling, sampling, "--set"),
         **options,
     )
 
@@ -107,6 +107,8 @@ def open_settings(settings: Sequence[str]) -> dict[str, Any]:
         table, _, name = key.partition(".")
         if table in _TABLES and name:
             options.setdefault(table, {})[name] = value
+        elif key in ("window", "threads", "engines") and not isinstance(value, int):
+            raise ValueError(f"--set {key} takes a whole number, got {value!r}")
         elif key in known:
             options[key] = value
         else:

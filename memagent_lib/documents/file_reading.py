@@ -73,7 +73,7 @@ def questions_to_answer(
     found = found or (saved.questions if saved else ())
     is_text = all(question.strip() and whole_characters(question) == question for question in found)
     if not found or not is_text or len(set(found)) < len(found):
-        raise ValueError(f"questions must be different texts and at least one, got {list(found)}")
+        raise ValueError(f"questions must be different texts and at least one (--question), got {list(found)}")
     if len(found) > 1 and reader != overwrite.name:
         raise ValueError(f"several questions in one pass need the reader 'overwrite', not {reader!r}")
     return found

@@ -186,7 +186,8 @@ def with_all_tasks(rows: pd.DataFrame, line: Sequence[str], emptied: Sequence[st
 def save_rows(frame: pd.DataFrame, folder: str | Path, name: str) -> list[str]:
     """Add result rows to ``NAME.parquet``, atomically, for :func:`gather_rows`; return notes on what they replace.
 
-    Rows already in the file stay, except those of the same reader, settings and question, judged by the same rule.
+    Rows already in the file stay, except those of the same reader, settings and question, judged by the same rule, and
+    those of an earlier version of the same data file (column ``data``: 8 digits for its path and 8 for its content).
     Several processes may add to one file at once.
     """
     import pandas as pd
@@ -203,6 +204,13 @@ def save_rows(frame: pd.DataFrame, folder: str | Path, name: str) -> list[str]:
             again = text.duplicated(same, keep="last")
             replaced = int((again & ~text.duplicated(keep="last")).sum())
             frame = frame[~again]
+        if "data" in frame:
+            judge = frame["rule"].map(judge_name, na_action="ignore")
+            cells = [frame["data"].str[:8], judge, *(frame[name] for name in ("task", "chunks", "reader", "settings"))]
+            newest = frame["data"].groupby(cells, dropna=False).transform("last")
+            older = frame["data"].notna() & (frame["data"] != newest)
+            replaced += int(older.sum())
+            frame = frame[~older]
         with replacing(path) as unfinished:
             frame.to_parquet(unfinished, index=False)
     return [f"{replaced:,} earlier results are replaced in {path.name}"] if replaced else []

@@ -25,7 +25,7 @@ from memagent_lib.evaluation.rows import (
     with_memory,
 )
 from memagent_lib.readers import BASELINES
-from memagent_lib.scoring import judge_name
+from memagent_lib.scoring import NOTHING_STATED, judge_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -184,8 +184,8 @@ def failure_reasons(results: pd.DataFrame) -> list[str]:
 def mixtures(results: pd.DataFrame) -> list[str]:
     """Return warnings about rows that differ in more than their columns say.
 
-    They were judged by several rules for one task, or by several versions of the code, or a server refused a sampling
-    setting.
+    They were judged by several rules for one task, or by several versions of the code, a judge found no answer to read,
+    or a server refused a sampling setting.
     """
     warnings = []
     for task, rows in results.groupby("task", sort=False):
@@ -198,6 +198,10 @@ def mixtures(results: pd.DataFrame) -> list[str]:
     versions = [code.str[:8].groupby(judges).unique(), code.groupby([judges, results["reader"]]).unique()]
     for codes in dict.fromkeys(", ".join(sorted(codes)) for codes in chain(*versions) if len(codes) > 1):
         warnings.append(f"results of several versions of the code are mixed: {codes}")
+    unread = int((results["reason"] == NOTHING_STATED).sum()) if "reason" in results else 0
+    if unread:
+        form = "state no answer in a form that their judge reads, such as \\boxed{}, and count as wrong"
+        warnings.append(f"{unread:,} of {len(results):,} replies {form}")
     for settings, count in results["sampling_left_out"].value_counts().items():
         warnings.append(f"the server refused {settings} in {count:,} of {len(results):,} readings")
     return warnings

@@ -449,7 +449,10 @@ class View {
 
   async look(text) {
     try {
-      this.matches = text ? new Set(await this.source.search(text)) : null;
+      this.looking = text;
+      const found = text ? new Set(await this.source.search(text)) : null;
+      if (this.looking !== text) return; // a later search has begun
+      this.matches = found;
       this.set({ search: text });
     } catch (failure) {
       this.count.textContent = failure.message;
@@ -609,7 +612,7 @@ class View {
   add(entry, turn) {
     this.entries.set(entry.key, entry);
     this.sides[1].key = undefined;
-    this.set({ beside: entry.name, turn });
+    this.set(this.others(this.entries.get(this.state.key)).includes(entry) ? { beside: entry.name, turn } : {});
   }
 
   nextChange(by) {
@@ -784,6 +787,7 @@ function fromKernel(model, el, onGone) {
     search: (text) => send({ what: "search", text }),
     rerun: (policy) => (!isGone && model.get("can_rerun").includes(policy) ? rerun : null),
     save: (state) => {
+      if (!state.key) return;
       model.set("state", { ...state });
       model.save_changes();
     },

@@ -184,8 +184,12 @@ class Readings:
             "turned_away": [each.text for each in this.bad_memory.replies] if this.bad_memory else [],
             "edited": reply.finish_reason == "edited",
             "tokens": [reply.prompt_tokens, reply.cached_tokens, reply.reply_tokens],
-            # A reading that several questions share was read before this question was known.
-            "editable": prompt.kind.reads and not result.sharing and can_continue(result.trace.reader),
+            # A reading that several questions share was read before this question was known, and one of a long
+            # document may be saved without its text.
+            "editable": bool(prompt.chunk and prompt.chunk.text)
+            and prompt.kind.reads
+            and not result.sharing
+            and can_continue(result.trace.reader),
         }
 
     def phrases(self, key: str) -> dict[str, Any]:

@@ -32,7 +32,7 @@ class Scores {
     const rows = new Map(scored.map((e) => [`${e.task}\n${e.line}`, e]));
     const head = ["task", "line", ...lengths.map((n) => (n || lengths.length > 1 ? lengthInWords(n) : "score"))].map((name) => make("th", { scope: "col" }, name));
     const body = [...rows.values()].map((e) => make("tr", {}, make("td", {}, e.task), make("td", {}, e.line), ...lengths.map((n) => make("td", {}, ...this.cell(e, n, scored)))));
-    this.root.replaceChildren(make("table", { class: "ma-scores" }, make("caption", {}, "Mean score", make("span", { class: "ma-help" }, "; a click shows its readings")), make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body)));
+    this.root.replaceChildren(make("table", { class: "ma-scores" }, make("caption", {}, "Mean score of the readings here", make("span", { class: "ma-help" }, "; a click shows its readings")), make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body)));
   }
 
   cell({ task, line, policy, reader }, chunks, scored) {

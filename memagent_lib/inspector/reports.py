@@ -72,9 +72,14 @@ def evaluations_in(folder: str | Path, tracking: str = "", first: str = "") -> E
 
 
 def readings_of(evaluations: Evaluations) -> tuple[dict[str, list[Result]], str]:
-    """Return the readings behind the rows by policy, and why they are missing here, or ""."""
+    """Return the readings behind the rows by policy, and why all or some are missing here, or ""."""
     try:
-        return load_readings(evaluations.experiment, evaluations.rows), ""
+        found = load_readings(evaluations.experiment, evaluations.rows)
+        saved, read = sum(map(len, found.values())), int(evaluations.rows["error"].isna().sum())
+        part = (
+            f"{saved:,} of {read:,} readings are saved, wrong and right ones in turn: scores and bars here are of those"
+        )
+        return found, part if saved < read else ""
     except TrackingError as failure:  # rows may be copied from another machine without its store
         return {}, f"the readings are missing: {failure}; --tracking STORE names the store that has them"
 

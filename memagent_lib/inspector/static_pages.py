@@ -77,6 +77,8 @@ def still(readings: Readings, state: Mapping[str, Any], live: str = "") -> Page:
     """
     keys = readings.displayed(state)
     turns = [readings.notable(key) for key in keys]
+    if state.get("turn") is not None:
+        turns[0] = sorted({*turns[0], min(max(state["turn"], 0), len(readings.results[keys[0]].trace.turns) - 1)})
     if len({len(readings.results[key].trace.turns) for key in keys}) == 1:  # the turns of both can stand side by side
         turns = [sorted(set().union(*turns))] * len(keys)
     sides = [_side(readings, key, chosen) for key, chosen in zip(keys, turns, strict=True)]

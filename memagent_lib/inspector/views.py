@@ -70,7 +70,7 @@ def _load(
 ) -> tuple[dict[str, list[Result]], Callable[[], Mapping[str, Callable[[], Agent]]]]:
     """Return the results of runs and folders by name, and a function that returns the openers of the runs' agents."""
     paths = {source: absolute(source) for source in sources}
-    folders = shortest_ends(path for path in paths.values() if path.is_dir())
+    folders = shortest_ends(path for source, path in paths.items() if path.exists() or "/" in source)
     run_ids = [source for source, path in paths.items() if path not in folders]
     openers: Callable[[], Mapping[str, Callable[[], Agent]]] = dict
     results: dict[str, list[Result]] = {}

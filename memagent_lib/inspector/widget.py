@@ -13,7 +13,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from memagent_lib.agent import Agent, run_sync
+from memagent_lib.agent import Agent, chunks_after, run_sync
 from memagent_lib.driver import drive
 from memagent_lib.evaluation import Result
 from memagent_lib.inspector.readings import Readings
@@ -21,6 +21,7 @@ from memagent_lib.inspector.static_pages import SCRIPT, still
 from memagent_lib.pages import SavedCopy, style
 from memagent_lib.readers import reader_named
 from memagent_lib.scoring import score
+from memagent_lib.text import chunk_stream
 from memagent_lib.trace import Trace, Turn
 
 SAVED_BYTES = 300_000
@@ -103,9 +104,14 @@ def read_on(result: Result, turn: int, memory: str, agent: Agent) -> Result:
     """Repeat a reading from ``turn`` on with ``memory`` as that turn's memory; ``agent`` reads the later chunks."""
     turns = result.trace.turns
     question = result.trace.question
-    edited = Turn(turns[turn].prompt, replace(turns[turn].reply, text=memory, finish_reason="edited", thinking=""))
+    reply = replace(turns[turn].reply, text=memory, finish_reason="edited", thinking="", signal="")
+    edited = Turn(turns[turn].prompt, reply)
     previous = Trace(question, (*turns[:turn], edited), result.trace.reader)
     chunks = [t.prompt.chunk for t in turns[turn + 1 :] if t.prompt.kind.reads]
+    unread = result.example.document[max(chunk.end for chunk in result.trace.chunks_read) :]
+    if unread:  # the reading stopped before the document's end, and this one need not
+        rest = chunk_stream([unread], agent.encoder.tokenizer, agent.encoder.budget.chunk_tokens)
+        chunks += chunks_after(result.trace, rest)
     # The edited turn counts as read, so the reader continues after it.
     session = reader_named(result.trace.reader)(question, chunks, previous=previous)
     trace = run_sync(drive(session, agent.encoder, agent.backend, on_bad_memory=agent.on_bad_memory))

@@ -4,7 +4,14 @@ Each is made once into a folder. :func:`find_model` turns any name that a user g
 folder, or a hub name. This package depends on no engine, and loads weights only to convert them.
 """
 
-from memagent_lib.models.adapters import WEIGHTS_FILE, merged_weights, record_base, require_adapter_of, save_adapter
+from memagent_lib.models.adapters import (
+    WEIGHTS_FILE,
+    merged_weights,
+    record_base,
+    require_adapter_of,
+    save_adapter,
+    shapes_of,
+)
 from memagent_lib.models.cache import TOKENIZER_FILES, WEIGHT_FILES, ModelError, cache_folder, file_hash
 from memagent_lib.models.finding import (
     HUB_NAME,
@@ -35,5 +42,6 @@ __all__ = [
     "record_base",
     "require_adapter_of",
     "save_adapter",
+    "shapes_of",
     "source_hash",
 ]

@@ -75,8 +75,8 @@ def require_adapter_of(base: Path, adapter: Path) -> dict[str, Any]:
         raise ModelError(f"{adapter} is not a plain LoRA adapter ({variant or 'peft_type'}); it cannot be trained")
     if base.is_dir():
         _require_base(adapter, base)
-        of_base = _shapes_of(base)
-        for name, shape in _shapes_of(adapter).items():
+        of_base = shapes_of(base)
+        for name, shape in shapes_of(adapter).items():
             weight = name.removeprefix(PREFIX).partition(".lora_A")[0] + ".weight"
             if ".lora_A" in name and of_base.get(weight, [0])[-1] != shape[-1]:
                 raise ModelError(f"the adapter {adapter} does not fit {weight} of {base}; give it its own base")
@@ -98,7 +98,7 @@ def _require_base(adapter: Path, base: Path) -> None:
         )
 
 
-def _shapes_of(folder: Path) -> dict[str, list[int]]:
+def shapes_of(folder: Path) -> dict[str, list[int]]:
     """Return the shapes of the weights in a folder's safetensors files by name."""
     from safetensors import safe_open
 
@@ -153,24 +153,27 @@ def merge(adapter: Path, base: Path, part: Path) -> None:
     write_source(part, file=adapter.name, sha256=merged_hash(adapter, base), adapter=str(adapter.resolve()))
 
 
-def merged_weights(weights: Mapping[str, torch.Tensor], scale: float) -> Iterator[tuple[str, torch.Tensor]]:
+def merged_weights(
+    weights: Mapping[str, torch.Tensor], scale: float, device: Any = None
+) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield all weights by the plain model's names, with each ``W`` that has an adapter replaced by ``W + scale B A``.
 
     ``scale`` is alpha / rank (arXiv 2106.09685, equation 3). The product is computed in fp32, then rounded to the
-    weight's own type. Sharded weights (``DTensor``) are gathered one at a time.
+    weight's own type. Sharded weights (``DTensor``) are gathered one at a time, on ``device`` if it is given.
     """
     for name, weight in weights.items():
         if name.endswith((DOWN, UP)):
             continue
-        weight = _whole(weight)
+        weight = _whole(weight, device)
         stem = name.removesuffix(f"{BASE}weight")
         if stem != name:
-            change = _whole(weights[stem + UP]).float() @ _whole(weights[stem + DOWN]).float()
+            change = _whole(weights[stem + UP], device).float() @ _whole(weights[stem + DOWN], device).float()
             weight = (weight.float() + scale * change).to(weight.dtype)
         yield name.removeprefix(PREFIX).replace(BASE, "."), weight
 
 
-def _whole(weight: torch.Tensor) -> torch.Tensor:
+def _whole(weight: torch.Tensor, device: Any) -> torch.Tensor:
+    weight = weight if device is None else weight.to(device)
     return weight.full_tensor() if hasattr(weight, "full_tensor") else weight
 
 

@@ -150,7 +150,7 @@ def source_hash(model: str | Path) -> str | None:
 
     ``None`` for other models.
     """
-    path = paths.absolute(model)
+    path = paths.absolute(paths.model_path(str(model)))
     if not path.exists() and str(model) in PUBLISHED:
         path = PUBLISHED[str(model)].folder
     if path.is_file() and path.suffix.lower() == ".gguf":

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import ipywidgets as w
+from markupsafe import Markup
 
 from memagent_lib.evaluation import Result
 from memagent_lib.pages import SavedCopy
@@ -108,7 +109,7 @@ class TrainingPanel(w.VBox):
             try:
                 self.refresh()
             except FileNotFoundError as failure:  # the run's folder was removed, and may be created again
-                self.message.value = str(failure)
+                self.head.value = Markup("<p>{}</p>").format(failure)
 
     def _do(self, doing: str, action: Callable[[], object]) -> None:
         """Run ``action`` in its own thread, because stopping a run waits for the end of a step."""

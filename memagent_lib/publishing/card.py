@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from memagent_lib.errors import MissingFile, UserError, nearest_path
-from memagent_lib.evaluation import Rate, read_rows, summarise
+from memagent_lib.evaluation import Rate, read_rows, settings_in_words, summarise
 from memagent_lib.models import HUB_NAME, PUBLISHED, find_model, name_of
-from memagent_lib.paths import PACKAGE, input_path, root
+from memagent_lib.paths import PACKAGE, absolute, model_path, root
 from memagent_lib.provenance import library_version, model_hash
 from memagent_lib.rl import RunFolder, TrainingState
+from memagent_lib.scoring import judge_name
 from memagent_lib.settings import to_toml
 from memagent_lib.tracking import Experiment, evaluation_rows, policy_name, store_uri
 
 CARD = "README.md"
 _TEMPLATE = PACKAGE / "publishing" / "templates" / "model_card.md"
-_GROUP = ["task", "file", "chunks", "reader", "rule", "run_id"]
+_GROUP = ["task", "file", "chunks", "reader", "settings", "rule", "run_id"]
 _NOT_RECIPE = ("tracking", "cluster")  # they describe a machine, not the policy
 
 
@@ -37,7 +38,7 @@ class Policy:
     @classmethod
     def of(cls, path: str | Path) -> Policy:
         """Return the policy at ``path``: the folder of a training run or of ``memagent sft``, or a model folder."""
-        found = input_path(path)
+        found = absolute(model_path(str(path)))
         folder = found / "model" if (found / "model" / "config.json").is_file() else found
         run = RunFolder(folder.parent)
         started = run.record() if run.is_run and run.model == folder else {}
@@ -72,7 +73,7 @@ def model_card(
     base = base or recorded.get("model", {}).get("path", "")
     store = store or recorded.get("tracking", {}).get("uri") or "runs"
     if Path(base).is_dir():
-        base = name_of(Path(base))
+        base = name_of(Path(base).absolute())
     hub = PUBLISHED[base].hub if base in PUBLISHED else base
     data = ModelCardData(
         license=licence or _licence_of(base),
@@ -123,8 +124,13 @@ def _scores(weights: str, store: str, evaluations: Sequence[str]) -> list[dict[s
         raise PublishingError(f"no row in {', '.join(evaluations)} is of the weights {weights[:8]}")
     if mine.empty:
         return []
-    mine = mine.drop_duplicates(["run_id", "task", "file", "reader", "example"])
-    table = summarise(mine, _GROUP).sort_values(_GROUP).fillna("").to_dict("records")
+    mine = mine.drop_duplicates(["run_id", "task", "file", "reader", "settings", "example"])
+    mine = mine.assign(
+        settings=settings_in_words(mine),
+        rule=mine["rule"].map(judge_name, na_action="ignore"),
+        chunks=mine["chunks"].astype("Int64"),
+    )
+    table = summarise(mine, _GROUP).sort_values(_GROUP).astype(object).fillna("").to_dict("records")
     return [row | {name: public(str(row[name])) for name in _GROUP} | {"score": Rate.of(row).short} for row in table]
 
 

@@ -31,19 +31,23 @@ def full(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
 
 @reader({Kind.DIRECT: 1})
 def truncated(question: str, chunks: Iterable[Chunk]) -> ReaderSession:
-    """Put the document's beginning and end into one prompt: half of its first chunk and half of its last one.
+    """Put the document's beginning and end into one prompt, about as long as one chunk together.
 
-    Together they are about as long as one chunk.
+    They are half of its first chunk and half of its last one, or as much of the document's end if that one is short.
     """
-    first = last = None
-    # Only two chunks stay in memory, however long the document is.
-    for last in chunks:
-        first = first or last
+    first = before = last = None
+    # Only three chunks stay in memory, however long the document is.
+    for chunk in chunks:
+        first, before, last = first or chunk, last, chunk
     if first is last:
         return (yield from _direct(question, first))
     head = first.text[: len(first.text) // 2]
-    tail = last.text[len(last.text) // 2 :]
-    ends = Chunk(0, f"{head}{_CUT}{tail}", 0, last.end, (first.tokens + last.tokens) // 2)
+    tail, size = last.text[len(last.text) // 2 :], last.tokens
+    missing = first.tokens // 2 - last.tokens
+    if missing > 0:  # the last chunk is only a short rest
+        start = len(before.text) - len(before.text) * missing // before.tokens
+        tail, size = before.text[start:] + last.text, first.tokens
+    ends = Chunk(0, f"{head}{_CUT}{tail}", 0, last.end, (first.tokens + size) // 2)
     return (yield from _direct(question, ends))
 
 

@@ -30,6 +30,7 @@ from memagent_lib.driver import drive
 from memagent_lib.evaluation import COLUMNS, Result
 from memagent_lib.journal import digest
 from memagent_lib.paths import write_atomically
+from memagent_lib.plugins import plugin_name
 from memagent_lib.prompts import Request
 from memagent_lib.rl.advantages import Overlong, is_traced, length_penalty, prompt_number
 from memagent_lib.rl.config import Recipe
@@ -175,7 +176,8 @@ class MemAgentLoop(AgentLoopBase):
         reward = self._reward(trace, verdict.value)
         reward += sum(self.recipe.reward_weights[name] * value for name, value in of_end.items() if value is not None)
         commands = command_metrics(result, self.agent.reader.commands)
-        measured = rollout_metrics(result) | commands | of_end | {"reward": reward}
+        named = {plugin_name(name): value for name, value in of_end.items()}
+        measured = named | rollout_metrics(result) | commands | {"reward": reward}
         return _outputs(result, measured, backend.extra_fields, of_turns, self.recipe.train.overlong is Overlong.MASK)
 
     def _reward(self, trace: Trace, value: float) -> float:

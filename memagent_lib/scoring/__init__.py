@@ -8,6 +8,7 @@ that scores are comparable; a box counts as the reply. Nothing here depends on m
 
 from memagent_lib.scoring.judges import (
     JUDGES,
+    NOTHING_STATED,
     AnyAnswer,
     Rule,
     Score,
@@ -25,6 +26,7 @@ from memagent_lib.scoring.matching import boxed
 
 __all__ = [
     "JUDGES",
+    "NOTHING_STATED",
     "AnyAnswer",
     "Rule",
     "Score",

@@ -35,7 +35,7 @@ Rule = Callable[[str, Sequence[str]], Score]
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-_NOTHING_STATED = "the reply states no answer in a form that this judge reads"
+NOTHING_STATED = "the reply states no answer in a form that this judge reads"
 # In SQuAD's normal form, which has no apostrophes.
 _STATED = (
     r"(mention|stat|provide|specif|sa(?:y|id)|contain|discuss|giv|includ|know|share|indicat|disclos|reveal|told)\w*"
@@ -67,7 +67,7 @@ class AnyAnswer:
     def __call__(self, reply: str, answers: Sequence[str]) -> Score:
         found = self.extract(reply)
         if found is None:
-            return Score(0.0, "", _NOTHING_STATED)
+            return Score(0.0, "", NOTHING_STATED)
         # The best one counts: accepted answers are alternatives.
         values = [float(self.compare(found, answer)) for answer in answers]
         value = max(values)
@@ -157,7 +157,7 @@ def contains(reply: str, answers: Sequence[str]) -> Score:
     """Score 1 if the reply's answer has the words of an accepted answer, without denying them or adding guesses."""
     found = answer_in(reply)
     if found is None:
-        return Score(0.0, "", _NOTHING_STATED)
+        return Score(0.0, "", NOTHING_STATED)
     fault = states(found, answers)
     if fault:
         return Score(0.0, found, f"found {found[:80]!r}, accepted: {_listed(answers)}; {fault}")

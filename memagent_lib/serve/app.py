@@ -287,4 +287,6 @@ def _error(failure: Exception) -> tuple[dict[str, Any], int]:
 
 
 def _failed(_: Request, failure: Exception) -> Response:
-    return JSONResponse(*_error(failure))
+    # Else OpenAI's client has the whole document read twice more; the backend has tried again where that may help.
+    again = {} if isinstance(failure, BackendUnavailable) else {"x-should-retry": "false"}
+    return JSONResponse(*_error(failure), headers=again)

@@ -278,6 +278,7 @@ def _trainer_class(on_log: Callable[[int, Mapping[str, float]], None]) -> type:
             output = model(
                 input_ids=inputs["input_ids"],
                 attention_mask=inputs["attention_mask"],
+                position_ids=(inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0),  # as without padding
                 logits_to_keep=labels.shape[1] + 1,
                 use_cache=False,
             )

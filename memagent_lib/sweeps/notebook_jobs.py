@@ -115,7 +115,7 @@ def run_notebook(job: NotebookJob) -> JobOutcome:
         )
     except PapermillExecutionError as failure:
         error = f"{failure.ename}: {failure.evalue} (cell {failure.exec_count} of {job.output.name})"
-    except (RuntimeError, OSError, ValueError) as failure:  # a dead kernel or one that is not installed, a full disk
+    except Exception as failure:  # a dead kernel or one that is not installed, a full disk
         error = f"{type(failure).__name__}: {failure} (cell {cell} of {job.output.name})"
     return JobOutcome(job, time.monotonic() - started, error)
 

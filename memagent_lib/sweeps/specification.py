@@ -20,6 +20,7 @@ from memagent_lib.data import data_hash
 from memagent_lib.errors import UserError, nearest, one_line
 from memagent_lib.journal import digest
 from memagent_lib.paths import absolute, display, input_path
+from memagent_lib.plugins import is_plugin, plugin_hash, shipped_plugin
 from memagent_lib.provenance import code_hash
 from memagent_lib.settings import parse, read_toml
 
@@ -27,6 +28,7 @@ OWN_PARAMETERS = ("tracking", "run_id", "point")
 """Parameters that the sweep itself sets in every notebook that has them."""
 FOLDER_MARK = "{folder}"
 POINT_MARK = "{point}"
+_IDEAS = ("readers", "tasks", "benchmarks")
 _MOST_NAME_BYTES = 120  # of 255 that a file system has room for; a stage's name, a digest and suffixes come on top
 
 
@@ -265,15 +267,25 @@ def _source_of(notebook: Path) -> list[tuple[str, str, list[str]]]:
 
 
 def _sources_named(parameters: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """Yield a hash of each recipe or plug-in that the parameters name and that is not in the sweep's ``folder``.
+    """Yield a hash of each recipe, template or plug-in that the parameters, or a recipe that they name, name.
 
-    They are named as ``FILE.toml`` or ``FILE.py:NAME``, or so after ``KEY=``, at any depth.
+    They are named as ``FILE.toml``, ``FILE.py:NAME`` or a bare name of ``experiments``, or so after ``KEY=``, at any
+    depth. Files in the sweep's own ``folder`` are results.
     """
-    text = json.dumps(parameters, ensure_ascii=False, default=str)
-    for name in re.findall(r'[^"=]+\.(?:toml|py)(?=[":])', text):
-        file = input_path(name)
-        if file.is_file() and not file.is_relative_to(folder):
-            yield data_hash(file)
+    texts = [json.dumps(parameters, ensure_ascii=False, default=str)]
+    seen = set()
+    for text in texts:  # which grow
+        for name in re.findall(r'(?<=["=])[^"=]+(?=")', text):
+            bare = _IDEAS if name.isidentifier() else ()
+            for source in (name, *filter(None, (shipped_plugin(ideas, name) for ideas in bare))):
+                if not re.search(r"\.(toml|py:\w+)$", source):
+                    continue
+                file = input_path(source.rpartition(":")[0] or source)
+                if file in seen or not file.is_file() or file.is_relative_to(folder):
+                    continue
+                seen.add(file)
+                yield plugin_hash(source) if is_plugin(source) else data_hash(file)
+                texts += [] if is_plugin(source) else [file.read_text(encoding="utf-8")]
 
 
 def _filled(parameters: Mapping[str, Any], marks: Mapping[str, str]) -> dict[str, Any]:

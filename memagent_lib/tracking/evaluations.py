@@ -24,6 +24,7 @@ import pandas as pd
 
 from memagent_lib.agent import Agent, open_agent
 from memagent_lib.backends import Sampling
+from memagent_lib.data import data_hash
 from memagent_lib.errors import nearest
 from memagent_lib.evaluation import (
     ALL_TASKS,
@@ -50,7 +51,7 @@ from memagent_lib.evaluation import (
     write_results,
 )
 from memagent_lib.journal import digest
-from memagent_lib.paths import absolute
+from memagent_lib.paths import absolute, display
 from memagent_lib.prompts import Template
 from memagent_lib.tracking.runs import Experiment, Run, load_runs, policy_name
 from memagent_lib.tracking.store import TrackingError
@@ -133,7 +134,11 @@ def evaluate_files(
     results = evaluate_plan(agent, plan, readings, concurrency)
     alone = settings_of(agent)
     shared = settings_of(agent, plan.shared_reading)["settings"]
-    columns = alone | {"settings": [shared if result.sharing else alone["settings"] for result in results]}
+    versions = {str(file): f"{digest(display(absolute(file)))[:8]} {data_hash(file)[:8]}" for file in plan.files}
+    columns = alone | {
+        "settings": [shared if result.sharing else alone["settings"] for result in results],
+        "data": [versions.get(result.example.metadata.get("file")) for result in results],
+    }
     if judge:
         columns |= judge.judge(results, readings, concurrency)
         run.tags({"model_judge": judge.name, "model_judge_prompt": judge.prompt_hash})

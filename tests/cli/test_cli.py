@@ -71,6 +71,8 @@ REFUSED = {
     "read FOLDER/a.txt --question q? --model POCKET --backend transformers --set windo=1": "did you mean 'window'",
     "read EMPTY --question q? --model POCKET": "after read is empty",
     "read FOLDER/a.txt --question q? --model POCKET --set tokenizer=": "tokenizer= is empty",
+    "read FOLDER/a.txt --question q? --model POCKET --set window=4k": "window takes a whole number, got '4k'",
+    "read FOLDER/a.txt --question q? --model POCKET --set temperature=hot": "temperature",
     "evaluate FOLDER/no.parquet --out FOLDER/out --model ./no-model": "no.parquet",
     "train missing.toml --dry-run": "missing.toml",
     "report FOLDER --out FOLDER/mine.html": "--out",

@@ -27,6 +27,7 @@ from memagent_lib.evaluation import (
 )
 from memagent_lib.prompts import Budget, Encoder, Template
 from memagent_lib.readers import reader_named
+from memagent_lib.scoring import score
 from memagent_lib.tracking import settings_of
 
 
@@ -144,6 +145,12 @@ def test_a_judge_with_a_detail_of_each_record_is_one(kept: Result) -> None:
     assert (table(rows)["judge"].tolist(), mixtures(rows)) == (["mrcr"], [])
 
 
+def test_replies_that_a_judge_cannot_read_are_counted(kept: Result) -> None:
+    plain = about(kept, "fox?", rule="contains")
+    rows = frame([kept, replace(plain, score=score("contains", "The code is 4711.", ("4711",)))])
+    assert [warning for warning in mixtures(rows) if warning.startswith("1 of 2 replies state no answer")]
+
+
 def test_rows_record_every_setting_that_changes_a_reply(tokenizer) -> None:
     budget = Budget(chunk_tokens=48, memory_tokens=24, answer_tokens=12, question_tokens=32)
 
@@ -173,7 +180,22 @@ def test_adding_replaces_rows_of_the_same_settings_and_names_them(kept: Result, 
     assert add([kept], 8, weights="other", run_id="again") == [note]
     assert add([kept], 8, weights="other", model_judge="m", model_verdict=1.0) == []
     assert add([kept], 8, weights="other") == [note], "a model's verdict is lost"
+    assert add([lost], 4, "b.parquet", data="11111111 1") == [] == add([lost], 2, "b.parquet", data="11111111 1")
+    assert add([kept], 4, "b.parquet", data="11111111 2") == [note], "of the file as it was before"
+    assert add([lost], 4, "b.parquet", data="11111111 2") == [], "a part of the same file"
+    other_rule = [replace(kept, example=replace(kept.example, rule="exact", id="new"))]
+    assert add(other_rule, 4, "b.parquet", data="11111111 3") == [], "of another judge"
+    assert add([replace(kept, example=replace(kept.example, id="new"))], 4, "b.parquet", data="22222222 3") == []
     saved = pd.read_parquet(tmp_path / "small.parquet")
+    of_b = saved[saved["file"] == "b.parquet"]
+    assert of_b[["example", "data"]].values.tolist() == [
+        ["lost", "11111111 1"],
+        ["kept", "11111111 2"],
+        ["lost", "11111111 2"],
+        ["new", "11111111 3"],
+        ["new", "22222222 3"],
+    ]
+    saved = saved[saved["file"] == "a.parquet"]
     assert saved[["example", "settings"]].values.tolist() == [
         ["lost", '{"memory_tokens": 16}'], ["lost", '{"memory_tokens": 8}'], ["kept", '{"memory_tokens": 8}'],
     ]  # fmt: skip

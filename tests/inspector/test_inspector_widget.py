@@ -17,6 +17,7 @@ from memagent_lib.diagnostics import Fate
 from memagent_lib.inspector import InspectorError, Readings, show
 from memagent_lib.inspector.widget import Inspector, read_on
 from memagent_lib.prompts import Budget, Encoder, Template
+from memagent_lib.readers import reader_named
 from memagent_lib.trace import Kind, Prompt, Reply, Trace, Turn
 
 
@@ -170,6 +171,27 @@ def test_reading_on_repeats_only_the_later_turns(lost, tokenizer):
     assert again.trace.turns[0] == lost.trace.turns[0] and again.trace.turns[1].reply.text == "my own words"
     assert [t.prompt.chunk for t in again.trace.reads] == [t.prompt.chunk for t in lost.trace.reads]
     assert again.score.value == 1 and lost.score.value == 0
+    without_text = [
+        Turn(replace(t.prompt, chunk=t.prompt.chunk and replace(t.prompt.chunk, text="")), t.reply)
+        for t in lost.trace.turns
+    ]
+    lean = replace(lost, trace=replace(lost.trace, turns=tuple(without_text)))
+    both = [Readings({"p": [one]}) for one in (lost, lean)]
+    assert [each.detail(key_of(each, "p", "lost"), 1)["editable"] for each in both] == [True, False]
+
+
+def test_reading_on_goes_past_where_the_reading_stopped(lost, encoder):
+    document = "Rain taps on the roof. " * 10 + "The code of the bold owl is 4711. " + "Rain taps on the roof. " * 40
+    stops = Scripted(lambda text: "DONE\nI have it" if "4711" in text else "nothing new")
+    agent = Agent(encoder, stops, reader=reader_named("gated"))
+    trace = agent.read(document, lost.trace.question)
+    assert trace.chunks_read[-1].end < len(document)
+    stopped = replace(lost, trace=trace, example=replace(lost.example, document=document, evidence=()))
+    goes_on = replace(agent, backend=Scripted(lambda text: "nothing new"))
+    whole = goes_on.read(document, lost.trace.question)
+    for turn in (0, len(trace.reads) - 1):
+        again = read_on(stopped, turn, "nothing new", goes_on).trace
+        assert not again.turns[turn].reply.signal and again.chunks_read == whole.chunks_read
 
 
 def test_the_widget_opens_an_agent_once_and_when_needed(both, tokenizer):

@@ -92,6 +92,10 @@ def test_what_failed_differs_or_is_elsewhere_is_a_warning(evaluated, workspace, 
         assert any(part in warning for warning in found.warnings), part
     readings, missing = readings_of(found)
     assert "of another machine" in missing and not readings
+    pd.concat([rows, rows.tail(1).assign(example="not saved", document="d")]).to_parquet(file)
+    (workspace / "out" / "broken.parquet").unlink()
+    readings, missing = readings_of(evaluations_in(workspace / "out", workspace))
+    assert missing.startswith("8 of 9 readings are saved") and len(readings["keeps"]) == 8
 
 
 def test_a_sweep_has_its_own_store_and_names_its_unfinished_points(evaluated, workspace, tmp_path, capsys) -> None:

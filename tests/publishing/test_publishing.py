@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -87,17 +87,25 @@ def test_a_card_states_base_licence_recipe_and_hashes(policy, run, tmp_path) -> 
 
 def test_a_card_lists_only_scores_of_its_weights(policy, tokenizer, workspace, tmp_path) -> None:
     data = list(make("needle", 2, 6, tokenizer, chunks=2, chunk_tokens=200))
+    data = [replace(each, rule=f"babilong:{each.answers[0]}|b") for each in data]
     file = save(data, tmp_path / "test_2.parquet")
     runs = {}
-    for name, weights in {"seven": policy.weights, "other": "0" * 16}.items():
+    short = replace(BUDGET, memory_tokens=8)
+    for name, weights, budget in (
+        ("seven", policy.weights, BUDGET),
+        ("short", policy.weights, short),
+        ("other", "0" * 16, BUDGET),
+    ):
         knows_one = Scripted(lambda text: f"\\boxed{{{data[0].answers[0] if data[0].question in text else 0}}}")
-        agent = Agent(Encoder(tokenizer, Template.load("short"), BUDGET), knows_one, weights=weights)
+        agent = Agent(Encoder(tokenizer, Template.load("short"), budget), knows_one, weights=weights)
         with Experiment.open(workspace).run(f"evaluate {name}", {"policy": name}) as tracked:
             evaluate_files(tracked, agent, EvaluationPlan([file]), tmp_path / name, policy=name)
         runs[name] = tracked.id
-    row = f"| needle | test_2.parquet | 2 | overwrite | boxed | 50.0 [9.5, 90.5] | 2 | 0 | {runs['seven']} |"
-    for text in (model_card(policy), model_card(policy, evaluations=[str(tmp_path / "seven")])):
-        assert row in text and runs["other"] not in text
+    row = "| needle | test_2.parquet | 2 | overwrite |{}| babilong | 50.0 [9.5, 90.5] | 2 | 0 | {} |"
+    card = model_card(policy)
+    assert row.format(f" memory {BUDGET.memory_tokens} ", runs["seven"]) in card
+    assert row.format(" memory 8 ", runs["short"]) in card and runs["other"] not in card
+    assert row.format("  ", runs["seven"]) in model_card(policy, evaluations=[str(tmp_path / "seven")])
     with pytest.raises(PublishingError, match=policy.weights[:8]):
         model_card(policy, evaluations=[str(tmp_path / "other")])
 

@@ -23,7 +23,7 @@ from memagent_lib.readers import (
     truncated,
 )  # fmt: skip
 from memagent_lib.readers.with_memory import PARTS
-from memagent_lib.text import chunks
+from memagent_lib.text import Chunk, chunks
 from memagent_lib.trace import Kind, Prompt, Reply
 
 # gated
@@ -216,6 +216,16 @@ def test_truncated_shows_both_ends_of_the_document(encoder):
         and "Omega ends here." in request.text
         and len(request.ids) < encoder.prompt_limit(Kind.DIRECT)
     )
+
+
+@pytest.mark.parametrize(("rest", "shown"), [(1, 10), (4, 10), (6, 8), (10, 10)])
+def test_truncated_is_about_one_chunk_however_short_the_last_one_is(rest, shown):
+    sizes = (10, 10, rest)
+    parts = [Chunk(i, "abc"[i] * n, 10 * i, 10 * i + n, n) for i, n in enumerate(sizes)]
+    prompt = next(truncated("q", iter(parts)))
+    head, _, tail = prompt.chunk.text.partition("\n...\n")
+    assert (head, len(head + tail)) == ("aaaaa", shown) and ("b" * 10 + "c" * rest).endswith(tail)
+    assert prompt.chunk.tokens >= shown
 
 
 # retrieving

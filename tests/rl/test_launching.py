@@ -74,6 +74,12 @@ def starts(*arguments, **options) -> None:
         ("reading", {"chunk_tokens": 240}, BudgetError, "chunk_tokens"),
         ("verl", {"actor_rollout_ref.rollout.max_model_len": 80}, BudgetError, "max_model_len"),
         ("verl", {f"{MODEL}.lora_adapter_path": "/nowhere"}, ModelError, "no adapter in /nowhere"),
+        (
+            "model",
+            {"average_with": "/nowhere"},
+            SettingsError,
+            r"model\.average_with must be a folder with the weights",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_before_the_folder_is_made(config, tmp_path, table, values, error, named):

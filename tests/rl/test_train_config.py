@@ -84,6 +84,8 @@ REFUSED = {
     f"verl.{ROLLOUT}.temperature=0.0": "rollout.temperature must be a number above 0",
     "verl.trainer.nnodes=2": "cluster.address",
     "verl.algorithm.adv_estimator=rloo": "algorithm.adv_estimator",
+    "verl.algorithm.use_kl_in_reward=true": "algorithm.use_kl_in_reward",
+    "verl.data.train_max_samples=8": "data.train_max_samples",
     "verl.reward.custom_reward_function.path=my.py": "reward.custom_reward_function.path",
 }
 

@@ -135,15 +135,19 @@ def test_ignored_sampling_is_reported_and_limits_apply(agent: Agent) -> None:
     ("failure", "status"), [(BackendError("the engine said no"), 502), (BackendUnavailable("the engine is gone"), 503)]
 )
 def test_a_failed_model_is_an_error_and_never_an_empty_answer(encoder, failure, status, stream) -> None:
-    def fail(_: str) -> str:
+    calls = []
+
+    def fail(text: str) -> str:
+        calls.append(text)
         raise failure
 
     with (
         serving(Agent(encoder, Scripted(fail))) as client,
         pytest.raises(openai.APIError, match=str(failure)) as raised,
     ):
-        list(ask(client, ("user", DOCUMENT), ("user", QUESTION), stream=stream))
+        list(ask(client.with_options(max_retries=1), ("user", DOCUMENT), ("user", QUESTION), stream=stream))
     assert stream or raised.value.status_code == status
+    assert stream or len(calls) == (2 if status == 503 else 1), "a reading is repeated only where that may help"
 
 
 def test_a_bug_reaches_the_client_without_its_message(encoder: Encoder) -> None:

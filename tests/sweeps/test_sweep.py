@@ -103,7 +103,9 @@ Experiment.open(tracking).start('below', parent=run_id).table(rows, 'results.par
     assert len(gather_sweep(workspace / "s")) == 4, "the finished points' rows are still there"
 
 
-def test_a_point_runs_again_only_when_its_inputs_change(notebook, spec, tmp_path: Path, workspace: Path) -> None:
+def test_a_point_runs_again_only_when_its_inputs_change(
+    notebook, spec, tmp_path: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def keys(x: int = 1, cell: str = APPEND, **options) -> list[str]:
         stages = [
             SweepStage(name=name, notebook=notebook(cell if name == "first" else APPEND, name=name), parameters=set_)
@@ -117,6 +119,9 @@ def test_a_point_runs_again_only_when_its_inputs_change(notebook, spec, tmp_path
         assert changed[0] != before[0] and changed[1] != before[1], "later stages depend on earlier ones"
 
     own, recipe, written = tmp_path / "mine.py", tmp_path / "recipe.toml", workspace / "s" / "written.toml"
+    for mark in ("pyproject.toml", "notebooks"):
+        (tmp_path / mark).touch()
+    monkeypatch.chdir(tmp_path)
     known = PARAMETERS + "\nreaders: list = []\noptions: dict = {}"
     named = {"readers": [f"{own}:mine"], "options": {"model": f"path={recipe}"}, "name": "{folder}/written.toml"}
     stage = SweepStage(name="one", notebook=notebook(APPEND, parameters=known), parameters=named)
@@ -125,6 +130,13 @@ def test_a_point_runs_again_only_when_its_inputs_change(notebook, spec, tmp_path
         file.write_text(text)
         found.append(plan(spec(stage))[0][0].key)
     assert len(set(found)) == 4
+    template, shipped = tmp_path / "words.toml", tmp_path / "experiments/readers/mine.py"
+    shipped.parent.mkdir(parents=True)
+    recipe.write_text(f'reader = "mine"\ntemplate = "{template}"')
+    for file, text in ((shipped, "mine = 3"), (shipped, "mine = 4"), (template, "read = 1"), (template, "read = 2")):
+        file.write_text(text)
+        found.append(plan(spec(stage))[0][0].key)
+    assert len(set(found)) == 8, "a recipe's reader and template count too"
     written.parent.mkdir()
     written.write_text("steps = 3")
     assert plan(spec(stage))[0][0].key == found[-1], "an earlier stage may have written it"
@@ -183,6 +195,9 @@ if not pathlib.Path(folder, 'mended').exists():
     assert x != 2, f'x is {x}'
     x != 3 or os.kill(os.getpid(), signal.SIGKILL)"""
     later = SweepStage(name="later", notebook=notebook(APPEND, name="later"), parameters={"name": "later"})
+    elsewhere = SweepStage(name="kernel", notebook=notebook(APPEND, name="kernel", kernel="conda-foo"))
+    foreign = run_sweep(spec(elsewhere, name="k", folder=str(workspace / "k"))).frame
+    assert foreign["error"].str.startswith("NoSuchKernel: No such kernel named conda-foo").tolist() == [True]
     sweep = spec(SweepStage(name="grid", notebook=notebook(APPEND, fails), grid={"x": [1, 2, 3]}), later, workers=1)
     frame = run_sweep(sweep).frame.set_index("point")
     assert frame["status"].to_dict() == {"x=1": "finished", "x=2": "failed", "x=3": "failed", "": "not run"}

@@ -14,7 +14,7 @@ from typing import Any
 from memagent_lib.backends import trained_window
 from memagent_lib.data import Example, count, is_as_saved, stream_records
 from memagent_lib.errors import nearest_path
-from memagent_lib.models import find_model, require_adapter_of
+from memagent_lib.models import find_model, require_adapter_of, shapes_of
 from memagent_lib.paths import absolute, input_path
 from memagent_lib.plugins import absolute_plugin, is_plugin
 from memagent_lib.prompts import BudgetError, Encoder, template_path
@@ -91,7 +91,7 @@ def check(recipe: Recipe, folder: RunFolder, device: str, resume: bool, without_
     """Check a resolved recipe and its folder, and return verl's whole configuration.
 
     Raises :class:`SettingsError`, :class:`BudgetError` or :class:`RunError` if the run could not finish. With
-    ``without_data``, files of examples may be missing.
+    ``without_data``, files of examples may be missing, and a model to average with.
     """
     check_leftovers(folder, resume)
     for path in (*recipe.data.files, *recipe.data.eval):
@@ -106,6 +106,12 @@ def check(recipe: Recipe, folder: RunFolder, device: str, resume: bool, without_
         rank = require_adapter_of(Path(model), Path(recipe.adapter))["r"]
         if recipe.verl.get(LORA_RANK) != rank:
             raise SettingsError(f"verl.{LORA_RANK} must be {rank}, as in the adapter {recipe.adapter}")
+    average_with = Path(recipe.model.average_with)
+    if recipe.model.average_with and (average_with.exists() or not without_data):
+        others = shapes_of(average_with)
+        own = shapes_of(Path(model)).items()
+        if not others or any(others.get(name) != shape for name, shape in own if not name.endswith("lm_head.weight")):
+            raise SettingsError(f"model.average_with must be a folder with the weights of model.path = {model}")
     encoder = recipe.encoder()
     encoder.require_window(trained_window(model), f"the model {model}")
     verl = compose(verl_settings(recipe, folder, device))

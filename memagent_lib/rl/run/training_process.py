@@ -11,6 +11,7 @@ import fcntl
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -76,7 +77,10 @@ def claim_machine() -> IO[str]:
     Two runs on one machine would mix up their weights: verl names the sockets that carry weights after Ray's job
     number, which is the same in every new Ray.
     """
-    lock = (Path(tempfile.gettempdir()) / "memagent-gpu-run.lock").open("w")
+    file = Path(tempfile.gettempdir()) / "memagent-gpu-run.lock"
+    with suppress(PermissionError):  # of another user, who trained here before
+        file.touch()
+    lock = file.open()  # enough for a lock
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

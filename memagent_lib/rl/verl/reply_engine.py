@@ -149,7 +149,8 @@ class ReplyEngine(FSDPEngineWithLMHead):
         if not (self._is_lora and self.model_config.lora.get("merge", False)):
             return super().get_per_tensor_param(**choices)
         adapter = self.module.peft_config["default"]
-        return merged_weights(self.module.state_dict(), adapter.lora_alpha / adapter.r), None
+        scale = adapter.lora_alpha / adapter.r
+        return merged_weights(self.module.state_dict(), scale, get_device_id()), None  # they may be offloaded
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
         if self.in_trees:

@@ -57,10 +57,15 @@ DEFAULTS: dict[str, Any] = {
 
 OWNED = (
     "algorithm.adv_estimator",
+    "algorithm.use_kl_in_reward",
     "critic.",
     "custom_reward_function",
+    "data.filter_overlong_prompts",
     "data.shuffle",
     "data.train_files",
+    "data.train_max_samples",
+    "distillation",
+    f"{ACTOR}.shuffle",
     f"{ACTOR}.strategy",
     f"{ROLLOUT}.name",
     "reward",
