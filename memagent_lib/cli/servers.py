@@ -53,7 +53,8 @@ def serve(port: int, split: str, hosts: tuple[str, ...], **agent: Any) -> None:
       4. else --split, or the request's field split, says which part of the message is the question;
          auto takes its end, if that is marked as a question
     The field memagent of a reply names the rule that was used, the question, what was ignored (sampling is the
-    server's own), and a trace_id for GET /v1/traces/ID.
+    server's own), and a trace_id for GET /v1/traces/ID. OpenAI's client gives up a reading after ten minutes: ask it
+    for a stream, which has an event per chunk, or for a longer timeout.
 
     \b
       lm_eval --model local-chat-completions --apply_chat_template --tasks longbench_narrativeqa --model_args \\

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 HERE = Path(__file__).parent
+SEEDS = ("trained", "trained, seed 3")
 TASKS = ("prose_needle", "prose_update", "prose_hop")
 
 
@@ -44,7 +45,7 @@ def main() -> None:
     options = parser.parse_args()
     try:
         own = read_rows(options.folder) if options.folder else None
-        saved = gather_rows(HERE / "scores", ["warm start", "trained"])
+        saved = gather_rows(HERE / "scores", ["warm start", *SEEDS])
     except (MissingFile, ValueError) as error:
         parser.error(str(error))
     print(*save_figure(figure(saved, own), options.out), sep="\n")
